@@ -1,0 +1,34 @@
+# Every target makes its own virtual environment if there is none, and is quick when there is.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-system lint bench docs clean
+
+demo: $(READY)
+	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not system"
+
+test-system: $(READY)
+	.ci/install-system $(BIN)/python
+	$(BIN)/python -m pytest -m system
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,9 @@
+"""Benchmark datasets and readers of common files."""
+
+from __future__ import annotations
+
+from wsl_builtins.datasets.digits import Digits
+from wsl_builtins.datasets.torchvision_sets import Mnist
+from wsl_toolkit import Dataset
+
+DATASETS: list[type[Dataset]] = [Digits, Mnist]

@@ -1,0 +1,27 @@
+"""Ordinary supervised learning: the upper bound that every other estimator is measured against."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from wsl_toolkit import Estimator, Kind, Setting, State
+from wsl_toolkit.losses import cross_entropy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@attrs.frozen(kw_only=True)
+class Supervised(Estimator):
+    """Cross-entropy with the true label: the oracle, and the only estimator that may see it."""
+
+    name: ClassVar[str] = "supervised"
+    assumption: ClassVar[Setting] = Setting.ANY
+    kind: ClassVar[Kind] = Kind.UNBIASED
+    needs: ClassVar[frozenset[str]] = frozenset({"true_labels"})
+
+    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        # The engine hands the singletons {y} as candidates, so the sum has one term.
+        return (candidates * cross_entropy(logits)).sum(-1)

@@ -1,0 +1,26 @@
+"""The `wsl` command: one file per subcommand, each imported only when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from wsl_toolkit.cli.group import LazyGroup
+from wsl_toolkit.version import __version__
+
+COMMANDS = {
+    "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
+    "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
+}
+
+
+@click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="wsl")
+def main() -> None:
+    """Learn from partial labels: candidate sets, "not this class" answers, coarse labels.
+
+    \b
+    Start here:
+      wsl run --estimator ppl --generator mcl-skewed    train on bundled data, tracked
+      wsl ui                                            look at the runs
+      wsl list                                          what is installed
+    """

@@ -1,0 +1,66 @@
+"""Every exception that a user can meet; each message names the culprit and the next step."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WslError(Exception):
+    """A user's mistake or the world's fault: shown as one line, never as a traceback."""
+
+    exit_code = 2
+
+
+class ConfigError(WslError):
+    """A flag, a configuration key or a parameter value that cannot be accepted."""
+
+
+class LabelError(WslError):
+    """Candidate sets that break an invariant: empty, out of range, of the wrong shape."""
+
+
+class DataError(WslError):
+    """A data file that is missing, truncated or not what it should be."""
+
+
+class UnknownComponentError(WslError):
+    """No component of that name in that role."""
+
+
+class PluginError(WslError):
+    """A plugin that could not be loaded, or that broke its contract while running."""
+
+
+class TheoryError(WslError):
+    """A question that exact enumeration cannot answer for this component."""
+
+
+class TrackingError(WslError):
+    """The tracking store cannot be reached or refuses the record."""
+
+    exit_code = 3
+
+
+class DivergedError(WslError):
+    """The training loss became NaN or infinite."""
+
+    exit_code = 4
+
+
+class InterruptedRunError(WslError):
+    """The user or the system asked the run to stop."""
+
+    exit_code = 130
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean …?' with the nearest known names, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's type and message on one line, for reports."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

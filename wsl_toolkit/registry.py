@@ -1,0 +1,100 @@
+"""Name -> component class for each role; duplicates are errors, and a wrong name gets the nearest ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.components import ROLES, Component
+from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
+from wsl_toolkit.parameters import construct
+
+KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@attrs.frozen
+class Owner:
+    """Who provides a component."""
+
+    distribution: str
+    version: str
+    plugin: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+@attrs.frozen
+class Entry:
+    """A registered component class and its owner."""
+
+    cls: type[Component]
+    owner: Owner
+
+
+class Registry:
+    """The components that are installed."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, dict[str, Entry]] = {role: {} for role in ROLES}
+        self.failures: dict[str, str] = {}
+        """Quarantined plugins and why: quoted when a component is missing."""
+
+    def add_all(self, components: Iterable[tuple[str, Any]], owner: Owner) -> None:
+        """Register all components of a plugin, or, if one of them is wrong, none."""
+        checked = [(role, self._checked(role, cls, owner)) for role, cls in components]
+        seen: set[tuple[str, str]] = set()
+        for role, cls in checked:
+            if (role, cls.name) in seen:
+                raise PluginError(f"registers two {role}s named {cls.name!r}")
+            seen.add((role, cls.name))
+        for role, cls in checked:
+            self._entries[role][cls.name] = Entry(cls, owner)
+
+    def _checked(self, role: str, cls: Any, owner: Owner) -> type[Component]:
+        base = ROLES[role]
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            what = cls.__name__ if isinstance(cls, type) else repr(cls)
+            raise PluginError(f"{what} is not a subclass of wsl_toolkit.{base.__name__}, as a {role} must be")
+        name = getattr(cls, "name", None)
+        if not (isinstance(name, str) and KEBAB.fullmatch(name)):
+            raise PluginError(f"{role} {cls.__name__} needs a class attribute `name` in kebab-case, not {name!r}")
+        if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+            raise PluginError(f"{role} {name!r} does not define {', '.join(missing)}")
+        needed = {"generator": ("setting",), "estimator": ("assumption", "kind")}.get(role, ())
+        for attribute in needed:
+            if not hasattr(cls, attribute):
+                raise PluginError(f"{role} {name!r} does not declare `{attribute}`")
+        taken = self._entries[role].get(name)
+        if taken:
+            raise PluginError(f"{role} {name!r} is already provided by {taken.owner}; {owner} must choose another name")
+        return cls
+
+    def names(self, role: str) -> list[str]:
+        """Return the names of a role's components, sorted."""
+        return sorted(self._entries[role])
+
+    def entry(self, role: str, name: str) -> Entry:
+        """Return a component class with its owner, or say which names are near."""
+        if role not in self._entries:
+            raise UnknownComponentError(f"there is no role {role!r}.{did_you_mean(role, ROLES)}")
+        found = self._entries[role].get(name)
+        if found:
+            return found
+        message = f"no {role} is named {name!r}.{did_you_mean(name, self._entries[role])}"
+        if not did_you_mean(name, self._entries[role]):
+            message += f" Installed: {', '.join(self.names(role)) or 'none'}."
+        for plugin, failure in self.failures.items():
+            message += f" (Plugin {plugin} could not be loaded and may have provided it: {failure})"
+        raise UnknownComponentError(message)
+
+    def get(self, role: str, name: str) -> Any:
+        """Return a component class."""
+        return self.entry(role, name).cls
+
+    def create(self, role: str, name: str, values: Mapping[str, Any]) -> Any:
+        """Return a configured component."""
+        return construct(self.get(role, name), values, where=f"{role} {name}")

@@ -1,0 +1,89 @@
+"""Risk: an estimator at work, with its state as buffers, so that checkpoints and device moves carry it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator, State
+from wsl_toolkit.errors import PluginError
+from wsl_toolkit.labels import CHUNK_CELLS, CandidateSets
+from wsl_toolkit.storage import DENSE_LIMIT, ragged_positions
+
+
+class Risk(nn.Module):
+    """Owns an estimator's state: per-example rows (dense, or on candidates only) and shared tensors."""
+
+    def __init__(self, estimator: Estimator, candidates: CandidateSets) -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.candidates = candidates
+        self._compact = frozenset[str]()
+        if len(candidates) * candidates.num_classes > DENSE_LIMIT:
+            self._compact = estimator.on_candidates
+        self._row_names = self._fill_rows()
+        shared = estimator.init_shared(candidates)
+        self._shared_names = tuple(shared)
+        for name, value in shared.items():
+            self.register_buffer(f"shared_{name}", value.clone())
+
+    def _fill_rows(self) -> tuple[str, ...]:
+        """Ask for the first state piece by piece, so that [n, K] is never dense where it need not be."""
+        parts: dict[str, list[Tensor]] = {}
+        step = max(1, CHUNK_CELLS // self.candidates.num_classes)
+        for start in range(0, len(self.candidates), step):
+            mask = self.candidates.mask(slice(start, start + step))
+            for name, rows in self.estimator.init_state(mask).items():
+                if len(rows) != len(mask):
+                    raise PluginError(
+                        f"estimator {self.estimator.name}: init_state gave {name!r} {len(rows)} rows for "
+                        f"{len(mask)} examples; state that no example owns belongs in init_shared"
+                    )
+                parts.setdefault(name, []).append(rows[mask] if name in self._compact else rows.clone())
+        for name, pieces in parts.items():
+            self.register_buffer(f"row_{name}", torch.cat(pieces))
+        if self._compact:
+            offsets = torch.nn.functional.pad(self.candidates.sizes.cumsum(0), (1, 0))
+            self.register_buffer("_offsets", offsets, persistent=False)
+        return tuple(parts)
+
+    def shared(self) -> State:
+        """Return the shared state."""
+        return {name: self.get_buffer(f"shared_{name}") for name in self._shared_names}
+
+    def gather(self, index: Tensor) -> tuple[Tensor, State]:
+        """Return the mask [B, K] and the state rows of some examples, as copies to work on."""
+        mask = self.candidates.mask(index)
+        rows: State = {}
+        for name in self._row_names:
+            buffer = self.get_buffer(f"row_{name}")
+            if name in self._compact:
+                positions, _ = ragged_positions(self.get_buffer("_offsets"), index)
+                dense = torch.zeros(mask.shape, dtype=buffer.dtype, device=buffer.device)
+                rows[name] = dense.masked_scatter_(mask, buffer[positions])
+            else:
+                rows[name] = buffer[index]
+        return mask, rows
+
+    def scatter(self, index: Tensor, mask: Tensor, rows: State) -> None:
+        """Write state rows back."""
+        for name, value in rows.items():
+            buffer = self.get_buffer(f"row_{name}")
+            if name in self._compact:
+                positions, _ = ragged_positions(self.get_buffer("_offsets"), index)
+                buffer[positions] = value[mask]
+            else:
+                buffer[index] = value
+
+    def write_batch(self, new: State, rows: State) -> None:
+        """Take an update: rows into the batch's views, shared values into their buffers."""
+        for name, value in new.items():
+            if name in rows:
+                rows[name].copy_(value)
+            elif name in self._shared_names:
+                self.get_buffer(f"shared_{name}").copy_(value)
+            else:
+                raise PluginError(
+                    f"estimator {self.estimator.name}: update returned {name!r}, which neither init_state nor "
+                    "init_shared declared"
+                )

@@ -1,0 +1,181 @@
+"""How candidate sets lie in memory: a byte, a bit, or an index for each candidate.
+
+All three answer the same two questions, `rows(index)` as a boolean mask and `tensors()` for a file,
+and the choice between them is only a matter of size; nothing outside `labels` needs to know it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+DENSE_LIMIT = 2**26
+"""Up to this many cells a byte each is cheap, and rows are one gather away."""
+
+
+class Store(Protocol):
+    """n sets over K classes."""
+
+    kind: ClassVar[str]
+
+    def __len__(self) -> int: ...
+
+    def rows(self, index: Tensor | slice) -> Tensor:
+        """Return the boolean mask [B, K] of some sets."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that make up the store."""
+
+    def to(self, device: torch.device | str) -> Store:
+        """Return the same sets on another device."""
+
+
+class DenseStore:
+    """One byte a cell: a boolean matrix [n, K]."""
+
+    kind: ClassVar[str] = "dense"
+
+    def __init__(self, mask: Tensor) -> None:
+        self.mask = mask
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def rows(self, index: Tensor | slice) -> Tensor:
+        """Return the boolean mask [B, K] of some sets."""
+        return self.mask[index]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that make up the store."""
+        return {"mask": self.mask}
+
+    def to(self, device: torch.device | str) -> DenseStore:
+        """Return the same sets on another device."""
+        return DenseStore(self.mask.to(device))
+
+
+class PackedStore:
+    """One bit a cell: best when sets are large, as complementary labels are."""
+
+    kind: ClassVar[str] = "packed"
+
+    def __init__(self, bits: Tensor, num_classes: int) -> None:
+        self.bits = bits
+        self.num_classes = num_classes
+
+    @classmethod
+    def from_mask(cls, mask: Tensor) -> PackedStore:
+        """Pack a boolean mask."""
+        n, num_classes = mask.shape
+        padded = torch.nn.functional.pad(mask, (0, -num_classes % 8)).view(n, -1, 8)
+        weights = 2 ** torch.arange(8, device=mask.device, dtype=torch.uint8)
+        return cls((padded * weights).sum(-1, dtype=torch.uint8), num_classes)
+
+    def __len__(self) -> int:
+        return self.bits.shape[0]
+
+    def rows(self, index: Tensor | slice) -> Tensor:
+        """Return the boolean mask [B, K] of some sets."""
+        chosen = self.bits[index]
+        shifts = torch.arange(8, device=chosen.device, dtype=torch.uint8)
+        unpacked = (chosen.unsqueeze(-1) >> shifts) & 1
+        return unpacked.flatten(1)[:, : self.num_classes].bool()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that make up the store."""
+        return {"bits": self.bits}
+
+    def to(self, device: torch.device | str) -> PackedStore:
+        """Return the same sets on another device."""
+        return PackedStore(self.bits.to(device), self.num_classes)
+
+
+class SparseStore:
+    """One index a candidate: best when sets are small and classes many."""
+
+    kind: ClassVar[str] = "sparse"
+
+    def __init__(self, offsets: Tensor, classes: Tensor, num_classes: int) -> None:
+        self.offsets = offsets
+        self.classes = classes
+        self.num_classes = num_classes
+
+    @classmethod
+    def from_mask(cls, mask: Tensor) -> SparseStore:
+        """List the candidates of a boolean mask, row by row."""
+        offsets = torch.nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
+        classes = mask.nonzero()[:, 1].to(index_dtype(mask.shape[1]))
+        return cls(offsets, classes, mask.shape[1])
+
+    def __len__(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    def rows(self, index: Tensor | slice) -> Tensor:
+        """Return the boolean mask [B, K] of some sets."""
+        if isinstance(index, slice):
+            index = torch.arange(len(self), device=self.offsets.device)[index]
+        position, row = ragged_positions(self.offsets, index)
+        mask = torch.zeros(len(index), self.num_classes, dtype=torch.bool, device=self.classes.device)
+        mask[row, self.classes[position].long()] = True
+        return mask
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that make up the store."""
+        return {"offsets": self.offsets, "classes": self.classes}
+
+    def to(self, device: torch.device | str) -> SparseStore:
+        """Return the same sets on another device."""
+        return SparseStore(self.offsets.to(device), self.classes.to(device), self.num_classes)
+
+
+def index_dtype(num_classes: int) -> torch.dtype:
+    """Return the smallest signed integer type that can name every class."""
+    return torch.int16 if num_classes <= torch.iinfo(torch.int16).max else torch.int32
+
+
+def ragged_positions(offsets: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the entries of ragged rows `index` lie in the flat array, and which row each is of."""
+    counts = offsets[index + 1] - offsets[index]
+    row = torch.repeat_interleave(torch.arange(len(index), device=index.device), counts)
+    starts = offsets[index] - (counts.cumsum(0) - counts)
+    return torch.arange(len(row), device=index.device) + starts[row], row
+
+
+def choose_kind(n: int, num_classes: int, candidates_in_all: int) -> str:
+    """Return the storage that holds these sets in the least memory, dense where memory is no matter."""
+    if n * num_classes <= DENSE_LIMIT:
+        return "dense"
+    sparse = candidates_in_all * index_dtype(num_classes).itemsize + 8 * n
+    return "sparse" if sparse < n * ((num_classes + 7) // 8) else "packed"
+
+
+def build(mask: Tensor, kind: str) -> Store:
+    """Store a boolean mask as `kind`."""
+    if kind == "dense":
+        return DenseStore(mask)
+    return PackedStore.from_mask(mask) if kind == "packed" else SparseStore.from_mask(mask)
+
+
+def join(parts: list[Store], num_classes: int) -> Store:
+    """Concatenate stores of one kind."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, DenseStore):
+        return DenseStore(torch.cat([part.tensors()["mask"] for part in parts]))
+    if isinstance(first, PackedStore):
+        return PackedStore(torch.cat([part.tensors()["bits"] for part in parts]), num_classes)
+    counts = torch.cat([part.tensors()["offsets"].diff() for part in parts])
+    offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    return SparseStore(offsets, torch.cat([part.tensors()["classes"] for part in parts]), num_classes)
+
+
+def from_tensors(kind: str, tensors: dict[str, Tensor], num_classes: int) -> Store:
+    """Rebuild a store from `tensors()`."""
+    if kind == "dense":
+        return DenseStore(tensors["mask"].bool())
+    if kind == "packed":
+        return PackedStore(tensors["bits"], num_classes)
+    return SparseStore(tensors["offsets"], tensors["classes"], num_classes)
