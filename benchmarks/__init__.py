@@ -1,0 +1,1 @@
+"""Benchmarks: ratios with spreads, from interleaved repetitions in one process."""
