@@ -33,7 +33,7 @@ STYLE: dict[str, Any] = {
 def figure(**kwargs: Any) -> Iterator[tuple[Any, Any]]:
     """Open a matplotlib figure with its axes in our style, without a display; it is closed afterwards."""
     import matplotlib
-    from matplotlib import cycler
+    from cycler import cycler
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
