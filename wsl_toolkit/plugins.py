@@ -17,9 +17,8 @@ import pluggy
 from wsl_toolkit import hookspecs
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import PluginError, one_line
-from wsl_toolkit.registry import Owner, Registry
+from wsl_toolkit.registry import OWN_DISTRIBUTION, Owner, Registry
 
-OWN_DISTRIBUTION = "wsl-toolkit"
 SLOW_IMPORT_SECONDS = 1.0
 
 

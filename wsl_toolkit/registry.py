@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -12,6 +12,7 @@ from wsl_toolkit.components import ROLES, Component
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
 from wsl_toolkit.parameters import construct
 
+OWN_DISTRIBUTION = "wsl-toolkit"
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -76,6 +77,11 @@ class Registry:
     def names(self, role: str) -> list[str]:
         """Return the names of a role's components, sorted."""
         return sorted(self._entries[role])
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every registered component."""
+        for found in self._entries.values():
+            yield from found.values()
 
     def entry(self, role: str, name: str) -> Entry:
         """Return a component class with its owner, or say which names are near."""

@@ -58,13 +58,19 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except WslError as error:
+            if _wants_traceback():
+                raise
             raise CliError(str(error), error.exit_code) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            if os.environ.get("WSL_TRACEBACK") == "1":
+            if _wants_traceback():
                 raise
             raise CliError(
                 f"unexpected {one_line(error)} (a defect: set WSL_TRACEBACK=1 to see where, and please report it)",
                 70,
             ) from error
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("WSL_TRACEBACK") == "1"
