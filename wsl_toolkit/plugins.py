@@ -6,20 +6,26 @@ import contextlib
 import functools
 import io
 import os
+import re
+import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import Any
 
 import attrs
 import pluggy
 
-from wsl_toolkit import hookspecs
+from wsl_toolkit import compatibility, hookspecs
 from wsl_toolkit.components import ROLES
-from wsl_toolkit.errors import PluginError, one_line
+from wsl_toolkit.errors import PluginError, did_you_mean, one_line
 from wsl_toolkit.registry import OWN_DISTRIBUTION, Owner, Registry
 
+HOOKS = {role: f"wsl_register_{role}s" for role in ROLES}
 SLOW_IMPORT_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+HEAVY_PACKAGES = ("torch", "mlflow", "sklearn", "scipy", "pandas", "matplotlib")
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +45,14 @@ class PluginRecord:
     def status(self) -> str:
         """One word: ok, disabled or failed."""
         return "disabled" if self.disabled else "failed" if self.failure else "ok"
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other plugin has, 'distribution:entry point'."""
+        return f"{self.distribution}:{self.name}"
+
+    def __str__(self) -> str:
+        return f"plugin {self.name!r} of {self.distribution} {self.version}"
 
 
 @attrs.frozen
@@ -60,17 +74,32 @@ def load(entry_points: Iterable[metadata.EntryPoint]) -> Plugins:
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     registry = Registry()
-    off = {name.strip() for name in os.environ.get("WSL_DISABLE_PLUGINS", "").split(",") if name.strip()}
+    off = switched_off()
     records = []
     for entry_point in sorted(entry_points, key=_order):
         record = _load_one(entry_point, manager, registry, off)
-        if record.failure:
-            message = f"plugin {record.name!r} of {record.distribution} {record.version}: {record.failure}"
-            if os.environ.get("WSL_STRICT_PLUGINS") == "1":
-                raise PluginError(message)
-            registry.failures[f"{record.distribution}:{record.name}"] = record.failure
+        if record.failure and os.environ.get("WSL_STRICT_PLUGINS", "0") not in ("", "0"):
+            raise PluginError(f"{record}: {record.failure} (WSL_STRICT_PLUGINS is set)")
+        if record.failure or record.disabled:
+            registry.failures[record.full_name] = record.failure or "switched off by WSL_DISABLE_PLUGINS"
         records.append(record)
     return Plugins(tuple(records), registry)
+
+
+def switched_off() -> frozenset[str]:
+    """Return the plugins that WSL_DISABLE_PLUGINS names: entry points, distributions or 'distribution:entry point'."""
+    names = os.environ.get("WSL_DISABLE_PLUGINS", "").split(",")
+    return frozenset(_normal(name.strip()) for name in names if name.strip())
+
+
+def names_of(record: PluginRecord) -> frozenset[str]:
+    """Return the names by which a user may mean a plugin, in the form that `switched_off` has."""
+    return frozenset(_normal(name) for name in (record.name, record.distribution, record.full_name))
+
+
+def _normal(name: str) -> str:
+    """Return a name as package indexes compare it: wsl_Foo is wsl-foo."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _order(entry_point: metadata.EntryPoint) -> tuple[bool, str, str]:
@@ -84,52 +113,104 @@ def _owner(entry_point: metadata.EntryPoint) -> Owner:
 
 
 def _load_one(
-    entry_point: metadata.EntryPoint, manager: pluggy.PluginManager, registry: Registry, off: set[str]
+    entry_point: metadata.EntryPoint, manager: pluggy.PluginManager, registry: Registry, off: frozenset[str]
 ) -> PluginRecord:
     owner = _owner(entry_point)
     record = PluginRecord(
         name=owner.plugin, distribution=owner.distribution, version=owner.version, target=entry_point.value
     )
-    full_name = f"{owner.distribution}:{owner.plugin}"
-    if off & {owner.plugin, owner.distribution, full_name}:
+    if off & names_of(record):
         return attrs.evolve(record, disabled=True)
-    printed = io.StringIO()
-    start = time.perf_counter()
+    warnings: list[str] = []
     plugin: Any = None
     try:
-        with contextlib.redirect_stdout(printed):
-            plugin = entry_point.load()
-            manager.register(plugin, full_name)
-            manager.check_pending()
+        with _watched(record, warnings):
+            compatibility.check(compatibility.stated_in_source(entry_point.module))
+            plugin = _imported(entry_point)
+            api = compatibility.stated(plugin)
+            compatibility.check(api)
+            manager.register(plugin, record.full_name)
             provided = _provided(manager, plugin)
             registry.add_all(provided, owner)
     except (Exception, SystemExit) as error:
         if plugin is not None and manager.is_registered(plugin):
             manager.unregister(plugin)
-        return attrs.evolve(record, failure=_explain(error))
-    warnings = []
-    if printed.getvalue():
-        warnings.append(f"printed while loading: {printed.getvalue().strip()[:80]!r}")
-    if (seconds := time.perf_counter() - start) > SLOW_IMPORT_SECONDS:
-        warnings.append(f"took {seconds:.1f} s to load: heavy imports belong inside functions")
+        return attrs.evolve(record, failure=_explain(error), warnings=tuple(warnings))
+    if api is None:
+        warnings.append(f'states no API version: write WSL_API = "{compatibility.current()}" in {entry_point.module}')
     by_role = {role: tuple(sorted(cls.name for r, cls in provided if r == role)) for role in ROLES}
     return attrs.evolve(
         record, components={r: names for r, names in by_role.items() if names}, warnings=tuple(warnings)
     )
 
 
+@contextlib.contextmanager
+def _watched(record: PluginRecord, warnings: list[str]) -> Iterator[None]:
+    """Keep standard output clean while a plugin loads, and note what it printed, imported and cost."""
+    printed = io.StringIO()
+    terminal = sys.stderr
+    heavy = {name for name in HEAVY_PACKAGES if name not in sys.modules}
+
+    def complain() -> None:
+        skip = f"WSL_DISABLE_PLUGINS={record.distribution} leaves it out"
+        print(f"wsl: still waiting for {record} to load ({skip})", file=terminal, flush=True)
+
+    watchdog = threading.Timer(PATIENCE_SECONDS, complain)
+    watchdog.daemon = True
+    watchdog.start()
+    start = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    finally:
+        watchdog.cancel()
+        if text := printed.getvalue().strip():
+            warnings.append(f"printed while loading: {text[:80]!r}")
+        if imported := sorted(name for name in heavy if name in sys.modules):
+            warnings.append(f"imports {', '.join(imported)} while loading: import it inside the functions that use it")
+        if (seconds := time.perf_counter() - start) > SLOW_IMPORT_SECONDS:
+            warnings.append(f"took {seconds:.1f} s to load, which every command waits for")
+
+
+def _imported(entry_point: metadata.EntryPoint) -> Any:
+    """Import what an entry point names; say so if there is nothing there."""
+    try:
+        return entry_point.load()
+    except ModuleNotFoundError as error:
+        if error.name and f"{entry_point.module}.".startswith(f"{error.name}."):
+            raise PluginError(f"its entry point leads nowhere: there is no module {error.name!r}") from error
+        raise
+    except AttributeError as error:
+        if entry_point.attr and error.obj is sys.modules.get(entry_point.module):
+            raise PluginError(
+                f"its entry point leads nowhere: module {entry_point.module!r} has no {entry_point.attr!r}"
+            ) from error
+        raise
+
+
 def _provided(manager: pluggy.PluginManager, plugin: Any) -> list[tuple[str, Any]]:
-    """Call this plugin's hooks alone; return (role, class) pairs."""
-    others = [other for other in manager.get_plugins() if other is not plugin]
-    provided: list[tuple[str, Any]] = []
-    for role in ROLES:
-        hook_name = f"wsl_register_{role}s"
-        for result in manager.subset_hook_caller(hook_name, others)():
-            if not isinstance(result, list | tuple):
-                raise PluginError(f"{hook_name} must return a list of classes, not {type(result).__name__}")
-            provided.extend((role, cls) for cls in result)
-    if not manager.get_hookcallers(plugin):
+    """Call this plugin's hooks; return (role, class) pairs."""
+    callers = {caller.name: caller for caller in manager.get_hookcallers(plugin) or ()}
+    for name in callers:
+        if name not in HOOKS.values():
+            raise PluginError(f"there is no hook {name!r}.{did_you_mean(name, HOOKS.values())}")
+    for name in HOOKS.values():
+        if name not in callers and callable(getattr(plugin, name, None)):
+            raise PluginError(f"{name} is not marked with @hookimpl, so it is never called")
+    if not callers:
         raise PluginError("implements no hook; mark a function such as wsl_register_estimators with @hookimpl")
+    provided: list[tuple[str, Any]] = []
+    for role, name in HOOKS.items():
+        implementations = callers[name].get_hookimpls() if name in callers else []
+        for implementation in implementations:
+            if implementation.plugin is not plugin:
+                continue
+            # Called directly: pluggy would drop a None, which is what a forgotten `return` gives.
+            result = implementation.function()
+            if not isinstance(result, list | tuple):
+                what = f"the class {result.__name__}" if isinstance(result, type) else type(result).__name__
+                raise PluginError(f"{name} must return a list of classes, not {what}")
+            provided.extend((role, cls) for cls in result)
     return provided
 
 
@@ -137,7 +218,5 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, PluginError):
         return str(error)
     if isinstance(error, SystemExit):
-        return f"called sys.exit({error.code!r}) while being imported"
-    if isinstance(error, pluggy.PluginValidationError):
-        return f"hook not known: {one_line(error).removeprefix('PluginValidationError: ')}"
+        return f"called sys.exit({error.code!r}) while being loaded"
     return one_line(error)

@@ -9,11 +9,13 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.components import ROLES, Component
-from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
-from wsl_toolkit.parameters import construct
+from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean, one_line
+from wsl_toolkit.parameters import construct, parameters_of
 
 OWN_DISTRIBUTION = "wsl-toolkit"
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_UNDECORATED = type(attrs.field())
+"""What `param()` leaves on a class until attrs has made a field of it."""
 
 
 @attrs.frozen
@@ -69,10 +71,20 @@ class Registry:
         for attribute in needed:
             if not hasattr(cls, attribute):
                 raise PluginError(f"{role} {name!r} does not declare `{attribute}`")
+        self._check_parameters(cls, f"{role} {name!r}")
         taken = self._entries[role].get(name)
         if taken:
             raise PluginError(f"{role} {name!r} is already provided by {taken.owner}; {owner} must choose another name")
         return cls
+
+    @staticmethod
+    def _check_parameters(cls: type[Component], what: str) -> None:
+        if any(isinstance(value, _UNDECORATED) for value in vars(cls).values()):
+            raise PluginError(f"{what} has parameters but is not decorated with @attrs.frozen(kw_only=True)")
+        try:
+            parameters_of(cls)
+        except (NameError, TypeError, AttributeError) as error:
+            raise PluginError(f"{what} has a parameter whose type cannot be read: {one_line(error)}") from error
 
     def names(self, role: str) -> list[str]:
         """Return the names of a role's components, sorted."""
@@ -94,7 +106,7 @@ class Registry:
         if not did_you_mean(name, self._entries[role]):
             message += f" Installed: {', '.join(self.names(role)) or 'none'}."
         for plugin, failure in self.failures.items():
-            message += f" (Plugin {plugin} could not be loaded and may have provided it: {failure})"
+            message += f" (Plugin {plugin} is not loaded and may provide it: {failure})"
         raise UnknownComponentError(message)
 
     def get(self, role: str, name: str) -> Any:

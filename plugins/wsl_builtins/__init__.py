@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from wsl_toolkit import Backbone, Dataset, Estimator, Generator, hookimpl
 
+WSL_API = "1.0"
+"""The plugin API that the built-ins are written for."""
+
 
 @hookimpl
 def wsl_register_generators() -> list[type[Generator]]:

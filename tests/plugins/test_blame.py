@@ -63,9 +63,11 @@ def test_the_guilty_plugin_is_found_on_the_traceback_whatever_the_block_is_calle
 
 
 def test_an_exception_with_no_plugin_code_on_its_way_says_only_who_was_at_work(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"TypeError: oops, while backbone 'foreign' of plugin wsl-foreign 1\.2"):
-        with blame(registry, "backbone", "foreign"):
-            raise TypeError("oops")
+    with (
+        pytest.raises(PluginError, match=r"TypeError: oops, while backbone 'foreign' of plugin wsl-foreign 1\.2"),
+        blame(registry, "backbone", "foreign"),
+    ):
+        raise TypeError("oops")
 
 
 def test_our_own_defect_stays_an_ordinary_exception(registry: Registry) -> None:
@@ -79,9 +81,11 @@ def test_ctrl_c_passes(registry: Registry) -> None:
 
 
 def test_a_plugin_that_calls_sys_exit_at_work_is_named_and_our_own_exit_passes(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"wsl-foreign 1\.2 called sys\.exit\(3\)"):
-        with blame(registry, "backbone", "foreign"):
-            registry.get("backbone", "foreign")().leave()
+    with (
+        pytest.raises(PluginError, match=r"wsl-foreign 1\.2 called sys\.exit\(3\)"),
+        blame(registry, "backbone", "foreign"),
+    ):
+        registry.get("backbone", "foreign")().leave()
     with pytest.raises(SystemExit), blame(registry, "backbone", "foreign"):
         raise SystemExit(1)
 
@@ -94,9 +98,12 @@ def test_a_users_mistake_passes_unchanged(registry: Registry) -> None:
 
 
 def test_a_broken_contract_gains_the_owner_once(registry: Registry) -> None:
-    with pytest.raises(PluginError) as caught:
-        with blame(registry, "backbone", "foreign"), blame(registry, "backbone", "foreign"):
-            raise PluginError("backbone foreign gave 3 logits for 4 classes")
+    with (
+        pytest.raises(PluginError) as caught,
+        blame(registry, "backbone", "foreign"),
+        blame(registry, "backbone", "foreign"),
+    ):
+        raise PluginError("backbone foreign gave 3 logits for 4 classes")
     assert str(caught.value).count("wsl-foreign 1.2") == 1
 
 

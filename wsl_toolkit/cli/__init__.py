@@ -10,6 +10,8 @@ from wsl_toolkit.version import __version__
 COMMANDS = {
     "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
     "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
+    "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
+    "plugins": ("wsl_toolkit.cli.plugin_list:list_plugins", "Short for `wsl plugin list`."),
 }
 
 

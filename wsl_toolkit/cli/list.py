@@ -16,7 +16,11 @@ from wsl_toolkit.registry import Entry
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 def list_components(role: str | None, as_json: bool) -> None:
     """List the installed components, of one ROLE or of all."""
-    registry = load_plugins().registry
+    plugins = load_plugins()
+    registry = plugins.registry
+    if failed := [record for record in plugins.records if record.failure]:
+        what = str(failed[0]) if len(failed) == 1 else f"{len(failed)} plugins"
+        console(stderr=True).print(f"{what} could not be loaded: see `wsl plugins`", markup=False)
     roles = [role] if role else list(ROLES)
     entries = {r: {name: registry.entry(r, name) for name in registry.names(r)} for r in roles}
     if as_json:

@@ -1,0 +1,29 @@
+"""Environments with really installed plugins, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broken_plugins import BROKEN
+from plugin_environments import ROOT, Environment, build_wheel, make_environment, tiny_wheel
+
+
+@pytest.fixture(scope="session")
+def toolkit_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toolkit's own wheel."""
+    return build_wheel(ROOT, tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory, toolkit_wheel: Path) -> Environment:
+    """The toolkit installed from its wheel; tests install their plugins and take them away again."""
+    return make_environment(tmp_path_factory.mktemp("environment") / "venv", toolkit_wheel)
+
+
+@pytest.fixture(scope="session")
+def broken_environment(tmp_path_factory: pytest.TempPathFactory, toolkit_wheel: Path) -> Environment:
+    """The toolkit, one sound plugin, and a broken plugin of every kind, all installed."""
+    wheels = tmp_path_factory.mktemp("broken")
+    made = [tiny_wheel(wheels, name, plugin.source, entry_point=plugin.entry_point) for name, plugin in BROKEN.items()]
+    return make_environment(tmp_path_factory.mktemp("broken-environment") / "venv", toolkit_wheel, *made)
