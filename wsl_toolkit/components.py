@@ -174,6 +174,10 @@ class Estimator(Component):
         """Return what the batch minimises: the mean loss, unless the method works on whole batches."""
         return self.loss(logits, candidates, state).mean()
 
+    def target_loss(self, logits: Tensor) -> Tensor | None:
+        """Return L(f, j) for every class j, [..., K]: the loss whose risk is estimated; None: the loss given {j}."""
+        return None
+
 
 @attrs.frozen(kw_only=True)
 class Backbone(Component):

@@ -1,15 +1,100 @@
-"""The multi-class losses L(f, j) that risk estimators are built from, for every class j at once."""
+"""The multi-class losses L(f, j) that risk estimators are built from, for every class j at once.
+
+All work on logits [..., K] of any size without forming a logarithm of a probability, so that values and gradients
+stay finite at ±1e4. Half-precision logits are lifted to float32 first.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+GCE_Q = 0.7
+"""The exponent that the generalised cross-entropy's authors recommend."""
+
+PHUBER_TAU = 10.0
+"""The partially Huberised cross-entropy is linear where p_y is at most 1/τ."""
+
+
+def lifted(logits: Tensor) -> Tensor:
+    """Return the logits in float32 if they came in less."""
+    import torch
+
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def cross_entropy(logits: Tensor) -> Tensor:
     """Return ℓ_j = -log p_j for every class j, [..., K]."""
     import torch
 
-    return -torch.log_softmax(logits, dim=-1)
+    return -torch.log_softmax(lifted(logits), dim=-1)
+
+
+def mae(logits: Tensor) -> Tensor:
+    """Return ℓ_j = 1 - p_j: the mean absolute error, bounded by 1 (Ghosh et al., AAAI 2017)."""
+    import torch
+
+    return 1 - torch.softmax(lifted(logits), dim=-1)
+
+
+def mse(logits: Tensor) -> Tensor:
+    """Return ℓ_j = Σ_k (p_k - 1{k=j})², the Brier score."""
+    import torch
+
+    p = torch.softmax(lifted(logits), dim=-1)
+    return (p * p).sum(-1, keepdim=True) - 2 * p + 1
+
+
+def gce(logits: Tensor, q: float = GCE_Q) -> Tensor:
+    """Return ℓ_j = (1 - p_j^q)/q, between cross-entropy (q → 0) and MAE (q = 1) (Zhang, Sabuncu, NeurIPS 2018)."""
+    import torch
+
+    # p^q as exp(q log p): the derivative of a plain power is infinite at p = 0.
+    return -torch.expm1(-q * cross_entropy(logits)) / q
+
+
+def phuber_ce(logits: Tensor, tau: float = PHUBER_TAU) -> Tensor:
+    """Return -log p_j where p_j > 1/τ, else its tangent -τ p_j + log τ + 1 (Menon et al., ICLR 2020)."""
+    import torch
+
+    ce = cross_entropy(logits)
+    tangent = -tau * torch.exp(-ce) + (math.log(tau) + 1)
+    return torch.where(ce < math.log(tau), ce, tangent)
+
+
+MULTICLASS_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "cross-entropy": cross_entropy,
+    "mae": mae,
+    "mse": mse,
+    "gce": gce,
+    "phuber-ce": phuber_ce,
+}
+"""The named family: each takes logits [..., K] and returns ℓ_j for every class j, [..., K]."""
+
+
+def log_set_probability(logits: Tensor, sets: Tensor) -> Tensor:
+    """Return log Σ_{j∈s} p_j of each non-empty set, [...]."""
+    import torch
+
+    # A difference of two logsumexps: finite for any logits, no probability is formed.
+    logits = lifted(logits)
+    inside = torch.logsumexp(logits.masked_fill(~sets, -torch.inf), dim=-1)
+    return inside - torch.logsumexp(logits, dim=-1)
+
+
+def log_not(logits: Tensor) -> Tensor:
+    """Return log(1 - p_j) for every class j, [..., K], exact for any logits and in O(K)."""
+    import torch
+
+    logits = lifted(logits)
+    log_p = torch.log_softmax(logits, dim=-1)
+    # All but the likeliest class have p ≤ 1/2, where log1p(-p) loses nothing. For the likeliest one the rest is
+    # summed without it.
+    likeliest = torch.arange(logits.shape[-1], device=logits.device) == logits.argmax(-1, keepdim=True)
+    rest = torch.logsumexp(log_p.masked_fill(likeliest, -torch.inf), dim=-1, keepdim=True)
+    others = torch.log1p(-torch.exp(log_p.masked_fill(likeliest, -torch.inf)))
+    return torch.where(likeliest, rest, others)

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_toolkit import Estimator, Kind, Setting, State
-from wsl_toolkit.losses import cross_entropy
+from wsl_builtins.estimators.shared import BaseLossEstimator
+from wsl_toolkit import Kind, Setting, State
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @attrs.frozen(kw_only=True)
-class Supervised(Estimator):
-    """Cross-entropy with the true label: the oracle, and the only estimator that may see it."""
+class Supervised(BaseLossEstimator):
+    """The loss ℓ_y with the true label: the oracle, and the only estimator that may see it."""
 
     name: ClassVar[str] = "supervised"
     assumption: ClassVar[Setting] = Setting.ANY
@@ -24,4 +24,4 @@ class Supervised(Estimator):
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         # The engine hands the singletons {y} as candidates, so the sum has one term.
-        return (candidates * cross_entropy(logits)).sum(-1)
+        return (candidates * self.losses(logits)).sum(-1)

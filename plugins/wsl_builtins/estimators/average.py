@@ -1,0 +1,37 @@
+"""The average-based strategy: every candidate is as good as another.
+
+Hüllermeier, Beringer. Learning from Ambiguously Labeled Examples. Intelligent Data Analysis, 2006.
+
+    1/|s| Σ_{j∈s} ℓ_j
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from wsl_builtins.estimators.shared import BaseLossEstimator
+from wsl_toolkit import Kind, Setting, State
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@attrs.frozen(kw_only=True)
+class Average(BaseLossEstimator):
+    """Mean loss over the candidates, 1/|s| Σ_{j∈s} ℓ_j: the plain baseline.
+
+    A biased estimate of the risk. Under MCL its expectation weighs class j by a + b p(y=j|x) with b > 0, so a proper
+    loss still ranks the classes rightly; the probabilities come out too flat.
+    """
+
+    name: ClassVar[str] = "average"
+    assumption: ClassVar[Setting] = Setting.MCL
+    kind: ClassVar[Kind] = Kind.CONSISTENT
+    citation: ClassVar[str] = "Hüllermeier, Beringer (2006)"
+
+    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        losses = self.losses(logits)
+        inside = candidates.to(losses.dtype)
+        return (inside * losses).sum(-1) / inside.sum(-1)
