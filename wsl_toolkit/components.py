@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wsl_toolkit.labels import CandidateSets
 
 __all__ = [
+    "NEEDS",
     "ROLES",
     "Backbone",
     "Component",
@@ -39,6 +40,15 @@ __all__ = [
 
 State = dict[str, "Tensor"]
 """An estimator's state: tensors whose first dimension is the example, or shared ones."""
+
+NEEDS = {
+    "true_labels": "candidates are the singletons {y}",
+    "second_view": "state['view_logits']: logits of an augmented copy of the batch",
+    "features": "state['features']: what the network's last layer sees; 'view_features' with a second view",
+    "momentum": "state['momentum_logits'] (and 'momentum_features'): a slow copy of the network, without gradient",
+    "epoch": "state['epoch']: the number of epochs behind, a scalar",
+}
+"""What an estimator may declare in `needs`, and what the engine then provides."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +158,7 @@ class Estimator(Component):
     on_candidates: ClassVar[frozenset[str]] = frozenset()
     """Names of state [n, K] that is zero off the candidates: kept compactly where K is large."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What else the engine must provide. 'true_labels': candidates are the singletons {y}."""
+    """What else the engine must provide; the names are the keys of `NEEDS`."""
     stackable: ClassVar[bool] = True
     """Whether many models can share one call (the functions are pure and vectorise over a leading dimension)."""
     trains: ClassVar[bool] = True
@@ -173,6 +183,19 @@ class Estimator(Component):
     def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         """Return what the batch minimises: the mean loss, unless the method works on whole batches."""
         return self.loss(logits, candidates, state).mean()
+
+    def extend(self, network: nn.Module) -> nn.Module:
+        """Return the network to train: as it is, or with what `needs` names around it; override to add a head."""
+        if self.logits_suffice:
+            return network
+        from wsl_toolkit.networks import Extended
+
+        return Extended(network, self.needs)
+
+    @property
+    def logits_suffice(self) -> bool:
+        """Whether the loss asks nothing of the network but logits, so that it can be evaluated anywhere."""
+        return not self.needs - {"true_labels"}
 
     def target_loss(self, logits: Tensor) -> Tensor | None:
         """Return L(f, j) for every class j, [..., K]: the loss whose risk is estimated; None: the loss given {j}."""

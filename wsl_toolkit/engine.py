@@ -11,6 +11,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit import networks
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.risk import Risk
 
@@ -95,16 +96,24 @@ class Trainer:
     def _step(self, inputs: Tensor, mask: Tensor, rows: dict[str, Tensor]) -> Tensor:
         estimator = self.risk.estimator
         state = {**self.risk.shared(), **rows}
-        logits = self.model(inputs)
-        objective = estimator.objective(logits, mask, state)
-        # Computed before the step, because the state must be the one that the loss was computed with.
-        new = estimator.update(logits.detach(), mask, state) if estimator.update_when == "before" else {}
+        if "epoch" in estimator.needs:
+            state["epoch"] = torch.tensor(float(self.epoch), device=inputs.device)
+        logits, extras = networks.run(self.model, inputs)
+        objective = estimator.objective(logits, mask, {**state, **extras})
+        new: dict[str, Tensor] = {}
+        if estimator.update_when == "before":
+            # Computed before the step, because the state must be the one that the loss was computed with.
+            detached = {name: value.detach() for name, value in extras.items()}
+            new = estimator.update(logits.detach(), mask, {**state, **detached})
         self.optimizer.zero_grad(set_to_none=True)
         objective.backward()
         self.optimizer.step()
+        if isinstance(self.model, networks.Extended):
+            self.model.after_step()
         if estimator.update_when == "after":
             with torch.no_grad(), frozen_running_statistics(self.model):
-                new = estimator.update(self.model(inputs), mask, state)
+                logits, extras = networks.run(self.model, inputs)
+                new = estimator.update(logits, mask, {**state, **extras})
         self.risk.write_batch(new, rows)
         return objective.detach()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from wsl_toolkit.components import ROLES, Component
+from wsl_toolkit.components import NEEDS, ROLES, Component, Estimator
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean, one_line
 from wsl_toolkit.parameters import construct, parameters_of
 
@@ -72,6 +72,8 @@ class Registry:
             if not hasattr(cls, attribute):
                 raise PluginError(f"{role} {name!r} does not declare `{attribute}`")
         self._check_parameters(cls, f"{role} {name!r}")
+        if issubclass(cls, Estimator):
+            self._check_needs(cls)
         taken = self._entries[role].get(name)
         if taken:
             raise PluginError(f"{role} {name!r} is already provided by {taken.owner}; {owner} must choose another name")
@@ -85,6 +87,18 @@ class Registry:
             parameters_of(cls)
         except (NameError, TypeError, AttributeError) as error:
             raise PluginError(f"{what} has a parameter whose type cannot be read: {one_line(error)}") from error
+
+    @staticmethod
+    def _check_needs(cls: type[Estimator]) -> None:
+        for need in sorted(cls.needs):
+            if need not in NEEDS:
+                raise PluginError(
+                    f"estimator {cls.name!r} needs {need!r}, which is not known.{did_you_mean(need, NEEDS)}"
+                )
+        if cls.stackable and cls.needs - {"true_labels"}:
+            raise PluginError(
+                f"estimator {cls.name!r} needs {', '.join(sorted(cls.needs))}, so stackable must be False"
+            )
 
     def names(self, role: str) -> list[str]:
         """Return the names of a role's components, sorted."""
