@@ -172,6 +172,10 @@ class CandidateSets:
         masks = (self.mask(part) for part in index.split(step))
         return CandidateSets.from_chunks(masks, len(index), self.num_classes, self.class_names)
 
+    def named(self, class_names: Sequence[str] | None) -> CandidateSets:
+        """Return the same sets with these class names."""
+        return CandidateSets(self._store, self.num_classes, class_names)
+
     def to(self, device: torch.device | str) -> CandidateSets:
         """Return the same sets on another device."""
         return CandidateSets(self._store.to(device), self.num_classes, self.class_names)

@@ -12,8 +12,9 @@ CLEAN_LABEL_METRICS = ("test/accuracy", "validation/oracle_accuracy", "train/ora
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of examples whose most likely class is the true one."""
-    return (logits.argmax(1) == labels).float().mean()
+    """Return the share of examples whose most likely class is the true one; unknown labels (-1) do not count."""
+    known = labels >= 0
+    return ((logits.argmax(1) == labels) & known).sum() / known.sum()
 
 
 def covering_rate(logits: Tensor, candidates: Tensor) -> Tensor:

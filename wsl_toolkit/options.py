@@ -34,7 +34,7 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg]  # generic only 
         return result
 
 
-def component_options(cls: type[Component], prefix: str) -> list[click.Option]:
+def component_options(cls: type, prefix: str) -> list[click.Option]:
     """Return one option for each parameter, '--<prefix><name>'; not given means None, so that a file may speak."""
     options = []
     for parameter in parameters_of(cls).values():

@@ -8,6 +8,7 @@ from wsl_toolkit.cli.group import LazyGroup
 from wsl_toolkit.version import __version__
 
 COMMANDS = {
+    "run": ("wsl_toolkit.cli.run:run", "Train a classifier from candidate sets, tracked in MLflow."),
     "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
     "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),

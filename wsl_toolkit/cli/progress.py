@@ -1,0 +1,93 @@
+"""Live progress on a terminal, plain lines elsewhere; always on standard error, so that output can be piped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from wsl_toolkit.cli.console import console
+from wsl_toolkit.engine import EpochRecord
+
+LINE_SECONDS = 5.0
+
+
+def _brief(record: EpochRecord) -> str:
+    parts = [f"risk {record.metrics['train/risk']:.4f}"]
+    if "test/accuracy" in record.metrics:
+        parts.append(f"test accuracy {record.metrics['test/accuracy']:.4f}")
+    return "  ".join(parts)
+
+
+class Silent:
+    """Shows notes only."""
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """Say nothing."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Say nothing."""
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        click.echo(f"note: {text}", err=True)
+
+
+class Lines(Silent):
+    """A line every few seconds, and one at the end of each trial."""
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """Announce a trial."""
+        self.label = f"trial {number}/{of} (seed {seed})"
+        self.epochs = epochs
+        self.said = time.monotonic()
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Print now and then."""
+        if record.epoch == self.epochs or time.monotonic() - self.said > LINE_SECONDS:
+            self.said = time.monotonic()
+            click.echo(f"{self.label}  epoch {record.epoch}/{self.epochs}  {_brief(record)}", err=True)
+
+
+class Bars(Silent):
+    """One bar for each trial."""
+
+    def __init__(self, bars: Progress) -> None:
+        self.bars = bars
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """Add a bar."""
+        self.task = self.bars.add_task(f"trial {number}/{of} (seed {seed})", total=epochs, brief="")
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Move the bar."""
+        self.bars.update(self.task, completed=record.epoch, brief=_brief(record))
+
+    def note(self, text: str) -> None:
+        """Print a note above the bars."""
+        self.bars.console.print(f"note: {escape(text)}")
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Silent]:
+    """Return the listener that fits: bars on a terminal, lines in a pipe, nothing if asked."""
+    out: Console = console(stderr=True)
+    if quiet:
+        yield Silent()
+    elif out.is_terminal:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[brief]}"),
+        )
+        with Progress(*columns, console=out) as bars:
+            yield Bars(bars)
+    else:
+        yield Lines()

@@ -1,0 +1,21 @@
+"""What a run ran on: versions, device, threads, as tags."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+from wsl_toolkit.version import __version__
+
+
+def tags() -> dict[str, str]:
+    """Return the environment as MLflow tags."""
+    import torch
+
+    return {
+        "wsl.version": __version__,
+        "wsl.python": platform.python_version(),
+        "wsl.torch": metadata.version("torch"),
+        "wsl.platform": f"{platform.system()} {platform.machine()}",
+        "wsl.threads": str(torch.get_num_threads()),
+    }

@@ -1,0 +1,98 @@
+"""From a dataset to a learning problem: split, scaled, partially labelled; clean labels stay behind a wall.
+
+A `Problem` is what training may see. Its `CleanLabels` are handed to evaluation only, and to an estimator only if it
+declares that it needs them, in which case the candidate sets it gets are the singletons {y}.
+"""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator, Generator
+from wsl_toolkit.data import Data, split, transform_inputs
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.streams import stream
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class CleanLabels:
+    """True labels of each part, -1 where one is not known; for evaluation."""
+
+    train: Tensor | None
+    validation: Tensor | None
+    test: Tensor | None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Problem:
+    """Inputs and candidate sets of one seed, scaled by the training part."""
+
+    train_x: Tensor
+    train_candidates: CandidateSets
+    validation_x: Tensor
+    validation_candidates: CandidateSets | None
+    test_x: Tensor
+    clean: CleanLabels
+    transform: nn.Module
+    """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
+    num_classes: int
+    input_shape: tuple[int, ...]
+
+
+def make_problem(data: Data, generator: Generator | None, *, seed: int, validation: float, test: float) -> Problem:
+    """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets."""
+    parts = split(data, validation, test, stream(seed, "split"))
+    transform = data.fit_inputs(parts.train)
+    labels = data.y if data.y is not None else data.known_y
+    known = torch.cat([parts.train, parts.validation]).sort().values
+    candidates = _candidates(data, generator, known, transform, seed)
+    place = torch.full((len(data.x),), -1)
+    place[known] = torch.arange(len(known))
+
+    if parts.test is None:
+        assert data.test_x is not None  # split leaves `test` out only where there is an official part
+        test_x, test_y = transform_inputs(transform, data.test_x), data.test_y
+    else:
+        test_x, test_y = transform_inputs(transform, data.x, parts.test), _rows(labels, parts.test)
+    held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
+    train_x = transform_inputs(transform, data.x, parts.train)
+    return Problem(
+        train_x=train_x,
+        train_candidates=candidates.take(place[parts.train]),
+        validation_x=transform_inputs(transform, data.x, parts.validation),
+        validation_candidates=held_out,
+        test_x=test_x,
+        clean=CleanLabels(train=_rows(labels, parts.train), validation=_rows(labels, parts.validation), test=test_y),
+        transform=transform,
+        num_classes=data.num_classes,
+        input_shape=tuple(train_x.shape[1:]),
+    )
+
+
+def _candidates(
+    data: Data, generator: Generator | None, known: Tensor, transform: nn.Module, seed: int
+) -> CandidateSets:
+    if data.candidates is not None:
+        return data.candidates.take(known)
+    if generator is None or data.y is None:
+        raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
+    sets = generator.sample(
+        transform_inputs(transform, data.x, known), data.y[known], data.num_classes, stream(seed, "labels")
+    )
+    return sets.named(data.class_names)
+
+
+def training_candidates(problem: Problem, estimator: Estimator) -> CandidateSets:
+    """Return the sets that an estimator learns from: the singletons {y} only if it declares that it needs them."""
+    if "true_labels" not in estimator.needs:
+        return problem.train_candidates
+    if problem.clean.train is None or bool((problem.clean.train < 0).any()):
+        raise ConfigError(f"estimator {estimator.name} needs true labels, and this dataset does not have all of them")
+    return CandidateSets.from_labels(problem.clean.train, problem.num_classes)
+
+
+def _rows(labels: Tensor | None, index: Tensor) -> Tensor | None:
+    return None if labels is None else labels[index]

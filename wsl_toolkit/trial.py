@@ -1,0 +1,129 @@
+"""One trial: a seed's problem, a fresh network and an estimator, trained and evaluated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit import metrics
+from wsl_toolkit.components import Backbone, Estimator
+from wsl_toolkit.config import Training
+from wsl_toolkit.engine import EpochRecord, Evaluation, Trainer, predict
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.networks import plain
+from wsl_toolkit.optimisers import make_optimizer, make_scheduler
+from wsl_toolkit.problem import Problem, training_candidates
+from wsl_toolkit.risk import Risk
+from wsl_toolkit.streams import stream, stream_seed
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TrialResult:
+    """What came of one seed."""
+
+    seed: int
+    records: tuple[EpochRecord, ...]
+    candidates_hash: str
+    mean_size: float
+    seconds: float
+    model: nn.Module
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The last epoch's metrics."""
+        return self.records[-1].metrics
+
+
+def run_trial(
+    problem: Problem,
+    estimator: Estimator,
+    backbone: Backbone,
+    training: Training,
+    seed: int,
+    on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+) -> TrialResult:
+    """Train one seed; every random draw comes from streams of that seed, and torch's global state is left as it was."""
+    start = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):
+        trainer = make_trainer(problem, estimator, backbone, training, seed)
+        records = []
+        for record in trainer.epochs(training.epochs):
+            records.append(record)
+            on_epoch(record)
+    return TrialResult(
+        seed=seed,
+        records=tuple(records),
+        candidates_hash=problem.train_candidates.content_hash,
+        mean_size=problem.train_candidates.mean_size,
+        seconds=time.perf_counter() - start,
+        model=plain(trainer.model).eval(),
+    )
+
+
+def make_trainer(problem: Problem, estimator: Estimator, backbone: Backbone, training: Training, seed: int) -> Trainer:
+    """Put a trial together; seeds torch's global generator, which initialisation and dropout use."""
+    device = choose_device(training.device)
+    torch.manual_seed(stream_seed(seed, "initialisation"))
+    model = estimator.extend(backbone.build(problem.input_shape, problem.num_classes)).to(device)
+    torch.manual_seed(stream_seed(seed, "training"))
+    optimizer = make_optimizer(
+        training.optimizer, model.parameters(), training.lr, training.weight_decay, training.momentum
+    )
+    return Trainer(
+        model=model,
+        risk=Risk(estimator, training_candidates(problem, estimator).to(device)),
+        inputs=problem.train_x.to(device),
+        optimizer=optimizer,
+        scheduler=make_scheduler(training.scheduler, optimizer, training.epochs),
+        batch_size=training.batch_size,
+        shuffle=stream(seed, "shuffling"),
+        evaluate=evaluation(problem, device),
+    )
+
+
+def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True) -> Evaluation:
+    """Return what is measured after each epoch; the only reader of clean labels, and each such metric says so."""
+    validation_x, test_x = problem.validation_x.to(device), problem.test_x.to(device)
+    validation_y, test_y = _known(problem.clean.validation, device), _known(problem.clean.test, device)
+    held_out = problem.validation_candidates
+    labelled = held_out.labelled() if held_out is not None else None
+    mask = held_out.mask(labelled).to(device) if held_out is not None and labelled is not None else None
+
+    def evaluate(model: nn.Module, risk: Risk) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if mask is not None and labelled is not None and len(mask):
+            logits = predict(model, validation_x)
+            known = logits[labelled.to(device)]
+            found["validation/covering_rate"] = metrics.covering_rate(known, mask)
+            found["validation/approximated_accuracy"] = metrics.approximated_accuracy(known, mask)
+            if risk.estimator.logits_suffice:
+                found["validation/risk"] = metrics.held_out_risk(risk.estimator, known, mask, risk.shared())
+            if validation_y is not None:
+                found["validation/oracle_accuracy"] = metrics.accuracy(logits, validation_y)
+        if with_test and test_y is not None:
+            found["test/accuracy"] = metrics.accuracy(predict(model, test_x), test_y)
+        return found
+
+    return evaluate
+
+
+def _known(labels: Tensor | None, device: torch.device) -> Tensor | None:
+    """Return labels if at least one is known, on the device."""
+    return labels.to(device) if labels is not None and bool((labels >= 0).any()) else None
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; 'auto' takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--device {name!r} cannot be used here: {reason}") from None
+    return device
