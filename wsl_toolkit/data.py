@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.errors import DataError
+from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels import CandidateSets, check_labels
 
 Normalisation = Literal["none", "per-feature", "per-channel"]
@@ -59,9 +59,9 @@ class Data:
             raise DataError(f"{self.name}: there are neither true labels nor candidate sets")
         for labels, inputs in ((self.y, self.x), (self.test_y, self.test_x)):
             if labels is not None and inputs is not None:
-                check_labels(labels, self.num_classes, n=len(inputs))
+                self._check_labels(labels, inputs, unknown=False)
         if self.known_y is not None:
-            check_labels(self.known_y + 1, self.num_classes + 1, n=len(self.x))
+            self._check_labels(self.known_y, self.x, unknown=True)
         if self.candidates is not None and len(self.candidates) != len(self.x):
             raise DataError(f"{self.name}: {len(self.candidates)} candidate sets for {len(self.x)} examples")
         if self.candidates is not None and self.candidates.num_classes != self.num_classes:
@@ -80,6 +80,14 @@ class Data:
             problem = _not_finite(inputs) if isinstance(self.normalise, str) else self.normalise.problem(inputs)
             if problem:
                 raise DataError(f"{self.name}: {part} {problem}")
+
+    def _check_labels(self, labels: Tensor, inputs: Tensor, *, unknown: bool) -> None:
+        """Refuse labels out of range; where `unknown`, -1 stands for a label that is not known."""
+        allowed = torch.where(labels == -1, 0, labels) if unknown and not labels.is_floating_point() else labels
+        try:
+            check_labels(allowed, self.num_classes, n=len(inputs))
+        except LabelError as error:
+            raise LabelError(f"{self.name}: {error}") from None
 
     def _check_ids(self) -> None:
         if self.ids is None:

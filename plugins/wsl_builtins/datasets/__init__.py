@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wsl_builtins.datasets.digits import Digits
-from wsl_builtins.datasets.torchvision_sets import Mnist
+from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
 from wsl_toolkit import Dataset
 
-DATASETS: list[type[Dataset]] = [Digits, Mnist]
+DATASETS: list[type[Dataset]] = [Digits, Mnist, FashionMnist, Kmnist, Cifar10, Cifar100]
