@@ -57,6 +57,7 @@ class Verdict:
     witness: Witness | None = None
     p_value: float | None = None
     """Of a statistical test; None where the verdict is exact."""
+    note: str = ""
 
 
 @attrs.frozen(kw_only=True)

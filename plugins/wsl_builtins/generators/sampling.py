@@ -43,6 +43,15 @@ def draw_complement(y: Tensor, sizes: Tensor, num_classes: int, rng: torch.Gener
     return kept.T.contiguous()
 
 
+def draw_column(weights: Tensor, rng: torch.Generator) -> Tensor:
+    """Draw one column for each row of `weights` [n, K] (float64), in proportion to the row; some weight is positive."""
+    import torch
+
+    # An exponential race: the smallest E_j / w_j is at j with probability proportional to w_j, never where w_j = 0.
+    race = torch.empty(weights.shape, dtype=torch.float64, device=rng.device).exponential_(generator=rng)
+    return race.to(weights.device).div_(weights).argmin(1)
+
+
 def draw_joining(y: Tensor, joins: Tensor, rng: torch.Generator) -> Tensor:
     """Draw masks where wrong label j joins with probability joins[i, j] in [0, 1], given that not all of them join.
 
@@ -56,9 +65,7 @@ def draw_joining(y: Tensor, joins: Tensor, rng: torch.Generator) -> Tensor:
     all_before_join = joins.cumprod(1).roll(1, dims=1)
     all_before_join[:, 0] = 1.0
     first_out_weight = all_before_join * (1 - joins)
-    # An exponential race: the smallest E_j / w_j is at j with probability proportional to w_j, never where w_j = 0.
-    race = torch.empty(joins.shape, dtype=torch.float64, device=rng.device).exponential_(generator=rng).to(y.device)
-    first_out = (race / first_out_weight).argmin(1, keepdim=True)
+    first_out = draw_column(first_out_weight, rng).unsqueeze(1)
     draws = torch.rand(joins.shape, generator=rng, device=rng.device, dtype=torch.float64).to(y.device)
     mask = (columns < first_out) | (draws < joins)
     return mask.scatter_(1, first_out, False)
