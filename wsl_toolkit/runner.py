@@ -86,9 +86,9 @@ def run(
             with _tracked(tracker, child, one, listener) as (child_run, child_folder):
                 results.append(_trial(one, registry, parts, seed, child_run, child_folder, listener))
         result = _collect(config, tracker, tracked.run_id, facts.name, results, notes)
-        if len(results) > 1:
-            tracked.log_metrics({f"{k}_mean": v for k, v in result.mean.items()}, config.training.epochs)
-            tracked.log_metrics({f"{k}_stderr": v for k, v in result.stderr.items()}, config.training.epochs)
+        # A single trial has its means too, so that one column of the runs table compares all runs.
+        tracked.log_metrics({f"{k}_mean": v for k, v in result.mean.items()}, config.training.epochs)
+        tracked.log_metrics({f"{k}_stderr": v for k, v in result.stderr.items()}, config.training.epochs)
         _log_outcome(tracked, folder, result, results)
     return result
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import json
 import logging
 import os
 import re
@@ -22,7 +23,7 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.errors import TrackingError, one_line
+from wsl_toolkit.errors import TrackingError, did_you_mean, one_line
 from wsl_toolkit.labels import CandidateSets
 
 HOME = Path("wsl-runs")
@@ -225,9 +226,55 @@ class TrackedRun:
             )
 
 
+COLUMNS = (
+    "metrics.`test/accuracy_mean`",
+    "metrics.`test/accuracy_stderr`",
+    "metrics.`validation/covering_rate_mean`",
+    "metrics.`train/risk_mean`",
+    "params.`estimator.name`",
+    "params.`generator.name`",
+    "params.`backbone.name`",
+    "params.`trials`",
+)
+"""What the runs table shows at once: how well, by which method, on which setting."""
+
+VIEW = "wsl"
+
+
+def runs_page(uri: str, experiment: str | None) -> str:
+    """Return the page of MLflow's interface that shows an experiment's runs with our columns."""
+    client = _client(uri)
+    found = [e for e in client.search_experiments() if experiment in (None, e.name)]
+    if experiment is not None and not found:
+        known = [e.name for e in client.search_experiments()]
+        raise TrackingError(f"there is no experiment {experiment!r}.{did_you_mean(experiment, known)}")
+    newest = client.search_runs(
+        [e.experiment_id for e in found], order_by=["attributes.start_time DESC"], max_results=1
+    )
+    if not newest and experiment is None:
+        return "/#/experiments"
+    chosen = newest[0].info.experiment_id if newest else found[0].experiment_id
+    # The interface keeps a shared view as a tag of the experiment; plain JSON is one of the forms that it reads.
+    view = json.dumps({"orderByKey": "attributes.start_time", "orderByAsc": False, "selectedColumns": COLUMNS})
+    client.set_experiment_tag(chosen, f"mlflow.sharedViewState.{VIEW}", view)
+    return f"/#/experiments/{chosen}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+
+
+def _client(uri: str) -> Any:
+    """Return a client of a store that must exist."""
+    if uri.startswith(("http://", "https://")):
+        _reach(uri)
+    database = uri.removeprefix("sqlite:///")
+    if database != uri and not Path(database).exists():
+        raise TrackingError(
+            f"there are no runs here yet (no {Path(database).name} in {Path(database).parent}): try wsl run"
+        )
+    return import_mlflow().MlflowClient(tracking_uri=uri)
+
+
 def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
     """Read a tracked run's candidate sets back."""
-    client = import_mlflow().MlflowClient(tracking_uri=choose_uri(uri))
+    client = _client(choose_uri(uri))
     try:
         return CandidateSets.load(client.download_artifacts(run_id, CANDIDATES_FILE))
     except Exception as error:

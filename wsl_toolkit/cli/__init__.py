@@ -9,6 +9,7 @@ from wsl_toolkit.version import __version__
 
 COMMANDS = {
     "run": ("wsl_toolkit.cli.run:run", "Train a classifier from candidate sets, tracked in MLflow."),
+    "ui": ("wsl_toolkit.cli.ui:ui", "Browse runs in the MLflow interface."),
     "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
     "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
