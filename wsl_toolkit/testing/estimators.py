@@ -1,0 +1,220 @@
+"""The contract of an estimator: pure functions, right gradients, finite everywhere, and a promise that is proven."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from wsl_toolkit.components import Estimator, State
+from wsl_toolkit.settings import Kind, Setting
+from wsl_toolkit.testing import situations
+from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, stream
+from wsl_toolkit.testing.laws import NEXT_WIDER, random_law, random_posterior
+from wsl_toolkit.testing.situations import EXTREMES, Situation, situation
+from wsl_toolkit.theory.bias import moments_under
+from wsl_toolkit.theory.minimiser import minimise, works_on_batches
+
+
+class EstimatorContract(ComponentContract):
+    """Give `component`; `learning_rate` and `epochs` if the small lesson does not suit it as they are."""
+
+    num_classes: ClassVar[int] = 4
+    """At which the promise is proven."""
+    learning_rate: ClassVar[float] = 0.1
+    epochs: ClassVar[int] = 12
+    learned: ClassVar[float] = 0.75
+    """The accuracy that the lesson must reach; guessing gives a third."""
+
+    def test_the_loss_is_one_number_an_example(self, component: Estimator) -> None:
+        """In the precision of the logits."""
+        for dtype in (torch.float32, torch.float64):
+            made = situation(component, dtype=dtype)
+            losses = made.loss(component)
+            assert isinstance(losses, torch.Tensor), f"loss returned {type(losses).__name__}, not a tensor"
+            assert losses.shape == (7,), f"7 examples gave losses of shape {tuple(losses.shape)}"
+            assert losses.dtype == dtype, f"{dtype} logits gave {losses.dtype} losses"
+            objective = component.objective(made.logits, made.candidates, made.state)
+            assert objective.shape == (), f"objective has shape {tuple(objective.shape)}; it must be a scalar"
+
+    def test_the_gradient_is_that_of_the_loss(self, component: Estimator) -> None:
+        """By finite differences, in float64; a state that is attached to the logits shows up here."""
+        made = situation(component)
+        logits = made.logits.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda f: component.loss(f, made.candidates, made.state), (logits,))
+
+    def test_loss_gradient_and_state_are_finite_at_extremes(self, component: Estimator) -> None:
+        """Logits of ±1e4 in float32, sets of one class and of all but one, three classes and a thousand."""
+        for num_classes in (3, 1000):
+            for words, make in EXTREMES.items():
+                made = situation(component, num_classes=num_classes, dtype=torch.float32)
+                logits = make(len(made.logits), num_classes).requires_grad_()
+                where = f"{words}, {num_classes} classes"
+                updated = component.update(logits.detach(), made.candidates, made.state)
+                for name, value in updated.items():
+                    assert bool(torch.isfinite(value).all()), f"update gives {name!r} that is not finite at {where}"
+                for words_of_state, state in (("old", made.state), ("new", {**made.state, **updated})):
+                    losses = component.loss(logits, made.candidates, state)
+                    objective = component.objective(logits, made.candidates, state)
+                    (gradient,) = torch.autograd.grad(objective, logits, allow_unused=True)
+                    at = f"at {where}, {words_of_state} state"
+                    assert bool(torch.isfinite(losses).all()), f"the loss is not finite {at}"
+                    assert bool(torch.isfinite(objective)), f"the objective is not finite {at}"
+                    assert gradient is None or bool(torch.isfinite(gradient).all()), f"the gradient is not finite {at}"
+
+    def test_functions_are_pure(self, component: Estimator) -> None:
+        """They leave their arguments alone, give the same twice, and use no global randomness."""
+        made = situation(component)
+        kept = Situation(made.logits.clone(), made.candidates.clone(), {k: v.clone() for k, v in made.state.items()})
+        with global_randomness_untouched(f"estimator {component.name}"):
+            first, again = made.loss(component), made.loss(component)
+            component.objective(made.logits, made.candidates, made.state)
+            component.update(made.logits, made.candidates, made.state)
+        assert torch.equal(made.logits, kept.logits), "the logits were written to"
+        assert torch.equal(made.candidates, kept.candidates), "the candidates were written to"
+        for name, value in made.state.items():
+            assert torch.equal(value, kept.state[name]), f"state {name!r} was written to; return new values from update"
+        assert torch.equal(first, again), "two calls of loss with the same arguments differ"
+
+    def test_an_examples_loss_does_not_depend_on_its_neighbours(self, component: Estimator) -> None:
+        """What works on whole batches belongs in `objective`."""
+        if not component.logits_suffice:
+            return
+        made = situation(component)
+        rows = set(component.init_state(made.candidates))
+        alone = torch.cat(
+            [
+                component.loss(made.logits[i : i + 1], made.candidates[i : i + 1], _rows(made.state, rows, i))
+                for i in range(len(made.logits))
+            ]
+        )
+        _assert_close(alone, made.loss(component), "the loss in a batch of one")
+
+    def test_update_returns_state_that_was_declared(self, component: Estimator) -> None:
+        """The same names, shapes and types, and no gradient."""
+        made = situation(component, dtype=torch.float32)
+        declared = situations.first_state(component, made.candidates, {}, torch.float32)
+        logits = made.logits.clone().requires_grad_()
+        updated = component.update(logits.detach(), made.candidates, made.state)
+        if component.update_when == "never":
+            assert not updated, f"update returns {sorted(updated)}, but update_when is 'never', so it is never stored"
+        for name, value in updated.items():
+            assert name in declared, f"update returns {name!r}, which neither init_state nor init_shared declares"
+            assert value.shape == declared[name].shape, (
+                f"update gives {name!r} shape {tuple(value.shape)}, init {tuple(declared[name].shape)}"
+            )
+            assert value.dtype == declared[name].dtype, f"{name!r} changes from {declared[name].dtype} to {value.dtype}"
+            assert not value.requires_grad, f"{name!r} is attached to the graph: use the logits as they are given"
+        for name in component.on_candidates:
+            for state in (declared, updated):
+                assert name not in state or not bool(state[name][~made.candidates].any()), (
+                    f"{name!r} is declared on_candidates, but is not 0 off the candidates"
+                )
+
+    def test_the_promise_is_proven_by_enumeration(self, component: Estimator) -> None:
+        """Every set at K classes, under laws of the assumed setting and of all settings within it."""
+        if component.kind is Kind.HEURISTIC:
+            return
+        for setting in Setting:
+            if component.assumption.includes(setting):
+                broken = _broken_promise(component, setting, self.num_classes)
+                assert broken is None, (
+                    f"{component.name} promises to be {component.kind} in {component.assumption}, but {broken}"
+                )
+
+    def test_the_assumption_is_the_widest(self, component: Estimator) -> None:
+        """Where the promise holds more widely than declared, declare that."""
+        wider = NEXT_WIDER.get(component.assumption)
+        if component.kind is not Kind.UNBIASED or wider is None or works_on_batches(component):
+            return
+        assert _broken_promise(component, wider, self.num_classes) is not None, (
+            f"{component.name} declares {component.assumption}, but it is {component.kind} in {wider} too"
+        )
+
+    def test_training_goes_on_from_a_checkpoint_to_the_same_bits(self, component: Estimator) -> None:
+        """Everything that the method remembers is in its state, and survives a file."""
+        with torch.random.fork_rng(devices=[]):
+            whole = situations.lesson(component, lr=self.learning_rate).trainer
+            list(whole.epochs(2))
+            saved = situations.lesson(component, lr=self.learning_rate).trainer
+            list(saved.epochs(1))
+            file = io.BytesIO()
+            torch.save(saved.state_dict(), file)
+            file.seek(0)
+            resumed = situations.lesson(component, lr=self.learning_rate).trainer
+            resumed.load_state_dict(torch.load(file, weights_only=True))
+            list(resumed.epochs(2))
+        _assert_same(whole.state_dict(), resumed.state_dict(), "")
+
+    def test_it_learns(self, component: Estimator) -> None:
+        """Three overlapping classes, each example known not to be of one: a few epochs of a small network."""
+        if not component.trains:
+            return
+        with torch.random.fork_rng(devices=[]):
+            lesson = situations.lesson(component, lr=self.learning_rate)
+            list(lesson.trainer.epochs(self.epochs))
+        reached = lesson.accuracy()
+        assert reached >= self.learned, f"{self.epochs} epochs reach an accuracy of {reached:.2f}, not {self.learned}"
+
+    def test_many_models_stack_under_vmap_or_it_says_that_they_do_not(self, component: Estimator) -> None:
+        """One call for several models gives what one call each gives."""
+        if not component.stackable:
+            return
+        made = [situation(component, seed=seed) for seed in range(3)]
+        logits = torch.stack([each.logits for each in made])
+        candidates = torch.stack([each.candidates for each in made])
+        state = {name: torch.stack([each.state[name] for each in made]) for name in made[0].state}
+        for function in (component.loss, component.objective):
+            together = torch.vmap(function)(logits, candidates, state)
+            alone = torch.stack([function(each.logits, each.candidates, each.state) for each in made])
+            _assert_close(together, alone, f"{function.__name__} under vmap")
+        gradients = torch.vmap(torch.func.grad(component.objective))(logits, candidates, state)
+        for each, gradient in zip(made, gradients, strict=True):
+            alone = torch.func.grad(component.objective)(each.logits, each.candidates, each.state)
+            _assert_close(gradient, alone, "the gradient under vmap")
+        updated = torch.vmap(component.update)(logits, candidates, state)
+        for i, each in enumerate(made):
+            for name, value in component.update(each.logits, each.candidates, each.state).items():
+                _assert_close(updated[name][i], value, f"{name!r} under vmap")
+
+
+def _rows(state: State, per_example: set[str], i: int) -> State:
+    return {name: value[i : i + 1] if name in per_example else value for name, value in state.items()}
+
+
+def _broken_promise(estimator: Estimator, setting: Setting, num_classes: int) -> str | None:
+    """Return how a promise fails under a law of some setting, or None."""
+    rng = stream(21)
+    table = random_law(setting, num_classes, rng)
+    posterior = random_posterior(num_classes, rng)
+    if estimator.kind is Kind.CONSISTENT or works_on_batches(estimator):
+        found = minimise(estimator, table, posterior)
+        wrong = int((~found.right).sum())
+        return (
+            f"in {setting} its minimiser misses the likeliest class at {wrong} of {len(posterior)} instances"
+            if wrong
+            else None
+        )
+    logits = 1.5 * torch.randn(posterior.shape, generator=rng, dtype=torch.float64)
+    moments = moments_under(estimator, table, posterior=posterior, logits=logits)
+    kept = moments.is_unbiased if estimator.kind is Kind.UNBIASED else moments.is_upper_bound
+    return None if kept else f"in {setting} its bias is {moments.largest_bias:.3g}"
+
+
+def _assert_close(found: Tensor, wanted: Tensor, what: str) -> None:
+    torch.testing.assert_close(found, wanted, msg=lambda details: f"{what} is another: {details}")
+
+
+def _assert_same(ours: Any, theirs: Any, where: str) -> None:
+    if isinstance(ours, dict):
+        for key in ours:
+            _assert_same(ours[key], theirs[key], f"{where}/{key}")
+    elif isinstance(ours, list | tuple):
+        for i, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            _assert_same(one, other, f"{where}/{i}")
+    elif isinstance(ours, torch.Tensor):
+        assert torch.equal(ours, theirs), f"{where.lstrip('/')} differs after resuming from a checkpoint"
+    else:
+        assert ours == theirs, f"{where.lstrip('/')} is {theirs!r} after resuming, not {ours!r}"

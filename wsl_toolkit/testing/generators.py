@@ -1,0 +1,180 @@
+"""The contract of a generator: what it draws is what it declares, exactly and every time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from wsl_toolkit.components import Generator
+from wsl_toolkit.errors import LabelError, TheoryError
+from wsl_toolkit.settings import Setting
+from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, python_calls, stream
+from wsl_toolkit.theory.enumeration import all_sets, law
+from wsl_toolkit.theory.instances import INSTANCES, made_data, prepared
+from wsl_toolkit.theory.proofs import prove
+
+DRAWS = 20_000
+"""Draws for each instance and class when samples are compared with probabilities."""
+
+
+class GeneratorContract(ComponentContract):
+    """Give `component`; give `num_classes` if the parameters fit only one number of classes."""
+
+    num_classes: ClassVar[int] = 4
+    """At which every set is enumerated."""
+    many_classes: ClassVar[int] = 10
+    """At which labels are drawn; the same as `num_classes` where only that fits."""
+
+    def test_parameters_have_defaults(self, component: Generator) -> None:
+        """`wsl inspect --all` looks at every generator as it comes."""
+        type(component)()
+
+    def test_sets_hold_the_true_label_and_are_neither_empty_nor_full(self, component: Generator) -> None:
+        """Sampling checks it and would raise; the mask is looked at here once more."""
+        data = made_data(self.many_classes)
+        mask = component.sample(data.x, data.y, self.many_classes, stream(1)).mask()
+        sizes = mask.sum(1)
+        assert bool((sizes > 0).all()), "some set is empty"
+        assert bool((sizes < self.many_classes).all()), "some set is full"
+        if component.setting is not Setting.ANY:
+            missing = int((~mask.gather(1, data.y.unsqueeze(1))).sum())
+            assert missing == 0, f"{missing} sets lack their true label, but {component.setting} is declared"
+
+    def test_the_same_seed_gives_the_same_sets(self, component: Generator) -> None:
+        """Runs are repeated bit for bit, and methods compared on the same sets."""
+        data = made_data(self.many_classes)
+        with global_randomness_untouched(f"generator {component.name}"):
+            first = component.sample(data.x, data.y, self.many_classes, stream(5))
+            second = component.sample(data.x, data.y, self.many_classes, stream(5))
+        assert first == second, "two draws from the same seed differ: use `rng` and nothing else"
+
+    def test_inputs_and_labels_are_left_alone(self, component: Generator) -> None:
+        """They belong to the caller."""
+        data = made_data(self.many_classes)
+        x, y = data.x.clone(), data.y.clone()
+        component.sample(x, y, self.many_classes, stream(2))
+        assert torch.equal(x, data.x), "x was written to"
+        assert torch.equal(y, data.y), "y was written to"
+
+    def test_images_are_as_welcome_as_vectors(self, component: Generator) -> None:
+        """x may have any shape."""
+        data = made_data(self.many_classes)
+        sets = component.sample(data.x.view(len(data.x), 1, 2, 4), data.y, self.many_classes, stream(3))
+        assert len(sets) == len(data.y)
+
+    def test_the_mask_is_boolean_and_on_the_labels_device(self, component: Generator) -> None:
+        """On a GPU too, where there is one; the stream may stay on the CPU."""
+        for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+            data = made_data(self.many_classes)
+            x, y = data.x.to(device), data.y.to(device)
+            ready = component.prepare(x, y, self.many_classes, stream(4))
+            mask = ready.draw(x, y, self.many_classes, stream(4))
+            assert mask.dtype == torch.bool, f"the mask is {mask.dtype}"
+            assert mask.device == y.device, f"labels are on {y.device}, the mask is on {mask.device}"
+
+    def test_probabilities_are_a_law(self, component: Generator) -> None:
+        """Every p(s|x,y) lies in 0..1, in float64, and the sets of each x and y sum to one."""
+        if not _has_law(component, self.num_classes):
+            return
+        proof = prove(component, self.num_classes)
+        verdict = proof.verdict("normalised")
+        assert verdict.holds, f"probabilities are no law: {verdict.witness}"
+        ready, x = prepared(component, self.num_classes)
+        p = ready.probability(*_grid(x, self.num_classes), self.num_classes)
+        assert p is not None
+        assert p.dtype == torch.float64, f"probabilities are {p.dtype}; float32 loses what the proof needs"
+
+    def test_samples_match_the_probabilities(self, component: Generator) -> None:
+        """A chi-squared test of every instance and class; chance fails it once in a million."""
+        if not _has_law(component, self.num_classes):
+            return
+        ready, x = prepared(component, self.num_classes)
+        table = law(ready, x, self.num_classes)  # [n, sets, K]
+        counts = _counts(ready, x, self.num_classes)
+        impossible = (counts > 0) & (table <= 0)
+        assert not bool(impossible.any()), f"a set of probability 0 was drawn: {_cell(impossible)}"
+        worst = float(_p_values(counts, table * DRAWS).min()) * x.shape[0] * self.num_classes
+        assert worst > 1e-6, f"samples do not follow the probabilities (p = {worst:.1e})"
+
+    def test_the_declared_setting_is_proven_by_enumeration(self, component: Generator) -> None:
+        """From the generator's own probabilities, or, where it has none, from many draws."""
+        if _has_law(component, self.num_classes):
+            proof = prove(component, self.num_classes)
+            assert proof.keeps_promise, (
+                f"{component.name} declares {component.setting}, but lies in {proof.region}: "
+                f"{proof.verdict(component.setting).witness}"
+            )
+        else:
+            assert component.setting in (Setting.GENERAL, Setting.ANY), (
+                f"{component.name} declares {component.setting} and gives no probability, so nobody can prove it: "
+                "write `probability`, or declare Setting.GENERAL"
+            )
+
+    def test_the_work_does_not_grow_with_the_number_of_examples(self, component: Generator) -> None:
+        """No Python loop over examples: 16 times the examples, about the same number of calls."""
+        data = made_data(self.many_classes)
+        ready = component.prepare(data.x, data.y, self.many_classes, stream(6))
+
+        def calls(times: int) -> int:
+            x, y = data.x.repeat(times, 1), data.y.repeat(times)
+            return python_calls(lambda: ready.draw(x, y, self.many_classes, stream(6)))
+
+        few, many = calls(1), calls(16)
+        assert many <= 4 * few + 100, (
+            f"{len(data.y)} examples take {few} calls, {16 * len(data.y)} take {many}: it loops over examples"
+        )
+
+    def test_too_few_classes_are_refused_in_words(self, component: Generator) -> None:
+        """Not with whatever a tensor operation says."""
+        with pytest.raises(LabelError):
+            component.check_classes(component.min_classes - 1)
+
+
+def _has_law(component: Generator, num_classes: int) -> bool:
+    ready, x = prepared(component, num_classes)
+    try:
+        law(ready, x, num_classes)
+    except TheoryError:
+        return False
+    return True
+
+
+def _grid(x: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return every set with the first instance and class 0."""
+    sets = all_sets(num_classes)
+    return sets, x[:1].expand(len(sets), *x.shape[1:]), torch.zeros(len(sets), dtype=torch.int64)
+
+
+def _counts(ready: Generator, x: Tensor, num_classes: int) -> Tensor:
+    """Return how often each set was drawn for each instance and class, float64 [n, sets, K]."""
+    cells = INSTANCES * num_classes
+    where = torch.arange(cells).repeat_interleave(DRAWS)
+    instance, y = where // num_classes, where % num_classes
+    mask = ready.draw(x[instance], y, num_classes, stream(7))
+    code = (mask.long() << torch.arange(num_classes)).sum(1) - 1  # all_sets lists 1 .. 2^K - 2
+    m = 2**num_classes - 2
+    assert bool(((code >= 0) & (code < m)).all()), "an empty or a full set was drawn"
+    flat: Tensor = torch.bincount(where * m + code, minlength=cells * m).double()
+    return flat.view(INSTANCES, num_classes, m).transpose(1, 2)
+
+
+def _p_values(counts: Tensor, expected: Tensor) -> Tensor:
+    """Return the chi-squared p-value of every column of sets, cells that expect fewer than 5 draws pooled."""
+    large = expected >= 5
+    pooled_count = torch.where(large, 0.0, counts).sum(1)
+    pooled_expected = torch.where(large, 0.0, expected).sum(1)
+    terms = torch.where(large, (counts - expected).square() / expected.clamp(min=5), 0.0).sum(1)
+    enough = pooled_expected >= 5
+    terms += torch.where(enough, (pooled_count - pooled_expected).square() / pooled_expected.clamp(min=5), 0.0)
+    degrees = (large.sum(1) + enough - 1).clamp(min=1).double()
+    chances: Tensor = torch.special.gammaincc(degrees / 2, terms / 2)
+    return chances
+
+
+def _cell(where: Tensor) -> str:
+    instance, row, y = (int(i) for i in where.nonzero()[0])
+    members = all_sets(where.shape[2])[row].nonzero().flatten().tolist()
+    return f"s = {members} given y = {y}, instance {instance}"

@@ -1,0 +1,71 @@
+"""A law p(s|x,y) drawn at random from each region of the map, to hold an estimator's promise against."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from wsl_toolkit.settings import Setting
+from wsl_toolkit.theory.enumeration import all_sets
+
+INSTANCES = 4
+
+NEXT_WIDER = {
+    Setting.CL: Setting.MCL,
+    Setting.PCPL: Setting.MCL,
+    Setting.MCL: Setting.CMM,
+    Setting.CMM: Setting.PPL,
+    Setting.PPL: Setting.GENERAL,
+    Setting.GENERAL: Setting.ANY,
+}
+
+
+def random_law(setting: Setting, num_classes: int, rng: torch.Generator) -> Tensor:
+    """Return a law of that region and of no smaller one, float64 [n, 2^K - 2, K]."""
+    sets = all_sets(num_classes)
+    if setting in (Setting.CL, Setting.PCPL, Setting.MCL):
+        constant = _by_size(setting, sets, rng).expand(INSTANCES, -1)
+    elif setting is Setting.CMM:
+        constant = _partitions(sets, rng).expand(INSTANCES, -1)
+    elif setting is Setting.PPL:
+        constant = torch.stack([_partitions(sets, rng) for _ in range(INSTANCES)])
+    else:
+        weights = torch.rand(INSTANCES, *sets.shape, generator=rng, dtype=torch.float64).square()
+        if setting is Setting.GENERAL:
+            weights = weights * sets
+        return weights / weights.sum(1, keepdim=True)
+    return constant.unsqueeze(-1) * sets
+
+
+def _by_size(setting: Setting, sets: Tensor, rng: torch.Generator) -> Tensor:
+    """Return C(s) as a function of |s| alone."""
+    num_classes = sets.shape[1]
+    sizes = sets.sum(1)
+    if setting is Setting.MCL:
+        weights = torch.rand(num_classes + 1, generator=rng, dtype=torch.float64)[sizes]
+    else:
+        weights = torch.ones(len(sets), dtype=torch.float64)
+    if setting is Setting.CL:
+        weights = weights * (sizes == num_classes - 1)
+    return weights / (weights * sets[:, 0]).sum()
+
+
+def _partitions(sets: Tensor, rng: torch.Generator) -> Tensor:
+    """Return C(s) of a mixture of random partitions: each y is in one block of each, so Σ_{s∋y} C(s) = 1."""
+    num_classes = sets.shape[1]
+    code = (sets.long() << torch.arange(num_classes)).sum(1)
+    constant = torch.zeros(2**num_classes, dtype=torch.float64)
+    weights = torch.rand(12, generator=rng, dtype=torch.float64)
+    for weight in weights / weights.sum():
+        block = torch.randint(num_classes - 1, (num_classes,), generator=rng)
+        block[torch.randint(num_classes, (1,), generator=rng)] = num_classes - 1  # so that none is the full set
+        for label in block.unique():
+            constant[int(((block == label).long() << torch.arange(num_classes)).sum())] += weight
+    return constant[code]
+
+
+def random_posterior(num_classes: int, rng: torch.Generator) -> Tensor:
+    """Return p(y|x) of every instance with a clear favourite, float64 [n, K]."""
+    logits = torch.randn(INSTANCES, num_classes, generator=rng, dtype=torch.float64)
+    logits.scatter_add_(1, logits.argmax(1, keepdim=True), torch.full((INSTANCES, 1), 0.7, dtype=torch.float64))
+    return torch.softmax(logits, dim=-1)

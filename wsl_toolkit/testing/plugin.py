@@ -1,0 +1,56 @@
+"""The pytest plugin: the fixture that contracts ask for, and what `wsl plugin check` needs to tell what happened.
+
+pytest loads it wherever wsl-toolkit is installed, so nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def component(request: pytest.FixtureRequest) -> Any:
+    """The component under contract: the class attribute `component`, or a fixture of that name in its place."""
+    found = getattr(request.cls, "component", None)
+    if found is None:
+        pytest.fail(
+            f"{request.cls.__name__ if request.cls else request.node.name} names no component: write "
+            "`component = MyComponent()` in the class, or define a fixture of that name",
+            pytrace=False,
+        )
+    if isinstance(found, type):
+        pytest.fail(f"`component` must be an instance, not the class {found.__name__}: add ()", pytrace=False)
+    return found
+
+
+@pytest.fixture
+def contract_data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where a dataset under contract finds its files: the class attribute `data_dir`, or an empty directory."""
+    found = getattr(request.cls, "data_dir", None)
+    return Path(found) if found is not None else tmp_path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that `wsl plugin check` uses."""
+    group = parser.getgroup("wsl-toolkit")
+    group.addoption("--wsl-distribution", help="the distribution whose components are put under contract")
+    group.addoption("--wsl-report", help="write every check's outcome to this file, a JSON document a line")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Write down a check's outcome and, in a sentence, why it failed."""
+    report: Any = yield
+    path = item.config.getoption("--wsl-report")
+    if path and (report.when == "call" or report.outcome == "failed"):
+        why = ""
+        if call.excinfo is not None:
+            why = str(call.excinfo.value).partition("\nassert ")[0].strip() or call.excinfo.typename
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"id": item.nodeid, "name": item.name, "outcome": report.outcome, "why": why}) + "\n")
+    return report
