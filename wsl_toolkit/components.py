@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 import attrs
 
-from wsl_toolkit.errors import LabelError, PluginError
+from wsl_toolkit.errors import ConfigError, LabelError, PluginError
 from wsl_toolkit.parameters import param
 from wsl_toolkit.settings import Kind, Setting
 
@@ -218,10 +218,16 @@ class Dataset(Component):
     """Inputs with true labels, candidate sets of their own, or both."""
 
     role: ClassVar[str] = "dataset"
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Endings of the files that it reads, such as '.mat', so that a command can choose it by a file's name."""
 
     @abstractmethod
     def load(self, data_dir: Path) -> Data:
         """Read the data; files live below `data_dir`."""
+
+    def write(self, data: Data, data_dir: Path) -> None:
+        """Write data where `load` would read it, atomically and without loss, or refuse."""
+        raise ConfigError(f"dataset {self.name} can be read, not written")
 
 
 ROLES: dict[str, type[Component]] = {

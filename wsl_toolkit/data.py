@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import attrs
@@ -226,7 +227,7 @@ class Scaler(nn.Module):
         return as_float(x).sub(self.shift).div_(self.spread).float()
 
 
-def column_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+def column_statistics(x: Tensor, names: Sequence[str] | None = None) -> tuple[Tensor, Tensor]:
     """Return mean and spread of every feature in float64, by scikit-learn's rules: 1 is the spread of a constant."""
     from sklearn.preprocessing import StandardScaler
 
@@ -236,9 +237,14 @@ def column_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     block = max(1, CHUNK_CELLS // len(columns))  # columns are independent of each other
     for start in range(0, columns.shape[1], block):
         part = slice(start, start + block)
-        scaler = StandardScaler().fit(as_float(columns[:, part]).double().numpy())
+        with np.errstate(all="ignore"):
+            scaler = StandardScaler().fit(as_float(columns[:, part]).double().numpy())
         mean[part] = torch.from_numpy(scaler.mean_)
         spread[part] = torch.from_numpy(scaler.scale_)
+    overflow = (~torch.isfinite(mean) | ~torch.isfinite(spread)).nonzero().flatten()
+    if len(overflow):
+        which = int(overflow[0])
+        raise DataError(f"{names[which] if names else f'feature {which}'} has values too large to take a mean of")
     return mean.view(x.shape[1:]), spread.view(x.shape[1:])
 
 
