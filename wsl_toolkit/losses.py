@@ -80,8 +80,10 @@ def log_set_probability(logits: Tensor, sets: Tensor) -> Tensor:
     """Return log Σ_{j∈s} p_j of each non-empty set, [...]."""
     import torch
 
-    # A difference of two logsumexps: finite for any logits, no probability is formed.
+    # A difference of two logsumexps: finite for any logits, no probability is formed. Counting from the largest logit
+    # changes nothing but the rounding, which is then that of the gaps and not that of a large common offset.
     logits = lifted(logits)
+    logits = logits - logits.amax(-1, keepdim=True).detach()
     inside = torch.logsumexp(logits.masked_fill(~sets, -torch.inf), dim=-1)
     return inside - torch.logsumexp(logits, dim=-1)
 

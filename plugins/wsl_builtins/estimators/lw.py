@@ -1,0 +1,60 @@
+"""Leveraged weighted loss: candidates pull up, non-candidates push down, each weighted by its confidence.
+
+Wen, Cui, Hang, Liu, Wang, Lin. Leveraged Weighted Loss for Partial Label Learning. ICML 2021.
+
+    w0 Σ_{j∈s} r_j ψ(f_j) + w Σ_{j∉s} r_j ψ(-f_j)
+    sigmoid:        ψ(z) = σ(-z)
+    cross-entropy:  -log p_j on s, -log(1 - p_j) off s
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import attrs
+
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_toolkit import Estimator, Kind, Setting, State, param
+from wsl_toolkit.losses import cross_entropy, lifted, log_not
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@attrs.frozen(kw_only=True)
+class LeveragedWeighted(Estimator):
+    """Leveraged weighted loss with confidences on candidates and, apart from them, on non-candidates."""
+
+    name: ClassVar[str] = "lw"
+    assumption: ClassVar[Setting] = Setting.ANY
+    kind: ClassVar[Kind] = Kind.HEURISTIC
+    citation: ClassVar[str] = "Wen et al. (ICML 2021)"
+    update_when: ClassVar[Literal["never", "before", "after"]] = "after"
+
+    base_loss: str = param(
+        "cross-entropy",
+        help="the paper's best, or the binary sigmoid loss on each logit",
+        choices=("cross-entropy", "sigmoid"),
+    )
+    leverage: float = param(1.0, help="w, the weight of the non-candidates' term; its authors try 0, 1 and 2", ge=0)
+    candidate_weight: float = param(1.0, help="w0, the weight of the candidates' term", ge=0)
+
+    def init_state(self, candidates: Tensor) -> State:
+        """r = 1/K everywhere; it is needed off the candidates too, or the second term would vanish."""
+        import torch
+
+        return {"weight": torch.full(candidates.shape, 1 / candidates.shape[-1], device=candidates.device)}
+
+    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        import torch
+
+        if self.base_loss == "sigmoid":
+            rise, fall = torch.sigmoid(-lifted(logits)), torch.sigmoid(lifted(logits))
+        else:
+            rise, fall = cross_entropy(logits), -log_not(logits)
+        terms = torch.where(candidates, self.candidate_weight * rise, self.leverage * fall)
+        return (state["weight"] * terms).sum(-1)
+
+    def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
+        """p renormalised on s and, separately, on s̄."""
+        return {"weight": restricted_softmax(logits, candidates) + restricted_softmax(logits, ~candidates)}
