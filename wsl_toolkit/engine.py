@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit import networks
+from wsl_toolkit.components import State
 from wsl_toolkit.errors import DivergedError
+from wsl_toolkit.execution import ExecutionPlan
+from wsl_toolkit.inputs import Inputs, as_inputs
 from wsl_toolkit.risk import Risk
-
-SLAB_CELLS = 2**22
-"""Inputs are gathered in slabs of about this many numbers: one shuffled copy for many batches, still in cache."""
-
-EVALUATION_BATCH = 8192
 
 
 @attrs.frozen(kw_only=True)
@@ -41,16 +39,18 @@ class Trainer:
         *,
         model: nn.Module,
         risk: Risk,
-        inputs: Tensor,
+        inputs: Tensor | Inputs,
         optimizer: torch.optim.Optimizer,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         batch_size: int,
         shuffle: torch.Generator,
         evaluate: Evaluation,
+        plan: ExecutionPlan | None = None,
     ) -> None:
+        self.plan = plan or ExecutionPlan()
         self.model = model
         self.risk = risk
-        self.inputs = inputs
+        self.inputs = as_inputs(inputs, self.plan.channels_last)
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.batch_size = batch_size
@@ -59,12 +59,15 @@ class Trainer:
         self.epoch = 0
         # Examples whose set is full say nothing: they keep their place but are never visited.
         self.visited = risk.candidates.labelled()
+        self._forward = self.plan.prepare(model)
+        self._parameters = list(model.parameters())
 
     def epochs(self, until: int) -> Iterator[EpochRecord]:
         """Train up to and including epoch `until`."""
         while self.epoch < until:
             start = time.perf_counter()
-            losses = self._train_one_epoch()
+            with self.plan.limit_threads():
+                losses = self._train_one_epoch()
             if self.scheduler is not None:
                 self.scheduler.step()
             self.epoch += 1
@@ -73,46 +76,55 @@ class Trainer:
             metrics |= {name: float(value) for name, value in self.evaluate(self.model, self.risk).items()}
             yield EpochRecord(epoch=self.epoch, metrics=metrics, seconds=seconds)
 
+    def _order(self) -> Tensor:
+        """Return the examples in the order in which this epoch visits them."""
+        return self.visited[torch.randperm(len(self.visited), generator=self.shuffle).to(self.visited.device)]
+
     def _train_one_epoch(self) -> Tensor:
         """Make one pass over the data; return each step's loss and its share of the examples, [steps, 2]."""
         self.model.train()
-        order = self.visited[torch.randperm(len(self.visited), generator=self.shuffle).to(self.visited.device)]
-        width = max(1, self.inputs[0].numel())
-        slab = self.batch_size * max(1, SLAB_CELLS // (width * self.batch_size))
+        common = self._common_state()
+        order = self._order()
+        slabs = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
         losses: list[Tensor] = []
-        sizes: list[int] = []
-        for first, last in batch_bounds(len(order), slab):
-            index = order[first:last]
-            inputs = self.inputs[index]
+        for index, inputs in zip(slabs, self.inputs.slabs(slabs), strict=True):
             mask, rows = self.risk.gather(index)
-            for low, high in batch_bounds(len(index), self.batch_size):
-                batch_rows = {name: value[low:high] for name, value in rows.items()}
-                losses.append(self._step(inputs[low:high], mask[low:high], batch_rows))
-                sizes.append(high - low)
+            sizes = batch_sizes(len(index), self.batch_size)
+            pieces = zip(*(value.split(sizes) for value in (inputs, mask, *rows.values())), strict=True)
+            # Batches are views of the slab, so that an update of theirs is one of the slab's.
+            for batch, batch_mask, *values in pieces:
+                losses.append(self._step(batch, batch_mask, dict(zip(rows, values, strict=True)), common))
             if self.risk.estimator.update_when != "never":
                 self.risk.scatter(index, mask, rows)
-        return torch.stack([torch.stack(losses).double().cpu(), torch.tensor(sizes, dtype=torch.float64)], dim=1)
+        shares = torch.tensor([size for index in slabs for size in batch_sizes(len(index), self.batch_size)])
+        return torch.stack([torch.stack(losses).double().cpu(), shares.double()], dim=1)
 
-    def _step(self, inputs: Tensor, mask: Tensor, rows: dict[str, Tensor]) -> Tensor:
+    def _common_state(self) -> State:
+        """Return the state that all steps of an epoch share; updates write into these very tensors."""
+        state = self.risk.shared()
+        if "epoch" in self.risk.estimator.needs:
+            state["epoch"] = torch.tensor(float(self.epoch), device=self._parameters[0].device)
+        return state
+
+    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State) -> Tensor:
         estimator = self.risk.estimator
-        state = {**self.risk.shared(), **rows}
-        if "epoch" in estimator.needs:
-            state["epoch"] = torch.tensor(float(self.epoch), device=inputs.device)
-        logits, extras = networks.run(self.model, inputs)
+        state = {**common, **rows}
+        logits, extras = networks.split_output(self._forward(inputs))
         objective = estimator.objective(logits, mask, {**state, **extras})
-        new: dict[str, Tensor] = {}
+        new: State = {}
         if estimator.update_when == "before":
             # Computed before the step, because the state must be the one that the loss was computed with.
             detached = {name: value.detach() for name, value in extras.items()}
             new = estimator.update(logits.detach(), mask, {**state, **detached})
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         objective.backward()
         self.optimizer.step()
         if isinstance(self.model, networks.Extended):
             self.model.after_step()
         if estimator.update_when == "after":
             with torch.no_grad(), frozen_running_statistics(self.model):
-                logits, extras = networks.run(self.model, inputs)
+                logits, extras = networks.split_output(self._forward(inputs))
                 new = estimator.update(logits, mask, {**state, **extras})
         self.risk.write_batch(new, rows)
         return objective.detach()
@@ -150,12 +162,12 @@ class Trainer:
         torch.set_rng_state(state["global_rng"])
 
 
-def batch_bounds(n: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return the bounds of consecutive batches; a last one of a single example joins its neighbour (batch norm)."""
-    starts = list(range(0, n, batch_size))
-    if len(starts) > 1 and n - starts[-1] == 1:
-        starts.pop()
-    return list(zip(starts, [*starts[1:], n], strict=True))
+def batch_sizes(n: int, batch_size: int) -> list[int]:
+    """Return the sizes of consecutive batches; a last one of a single example joins its neighbour (batch norm)."""
+    sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    return sizes
 
 
 @contextmanager
@@ -171,11 +183,16 @@ def frozen_running_statistics(model: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
-def predict(model: nn.Module, inputs: Tensor) -> Tensor:
+def predict(model: nn.Module, inputs: Tensor | Inputs) -> Tensor:
     """Return the logits of all inputs, in large batches, in evaluation mode."""
+    source = as_inputs(inputs)
     was_training = model.training
     model.eval()
     with torch.inference_mode():
-        logits = torch.cat([model(part) for part in inputs.split(EVALUATION_BATCH)])
+        if isinstance(inputs, Tensor):
+            parts = iter(inputs.split(source.slab_length()))
+        else:
+            parts = source.slabs(torch.arange(len(source)).split(source.slab_length()))
+        logits = torch.cat([model(part) for part in parts])
     model.train(was_training)
     return logits

@@ -80,7 +80,11 @@ class Extended(nn.Module):
 
 def run(model: nn.Module, inputs: Tensor) -> tuple[Tensor, State]:
     """Return a model's logits and its extras; an ordinary network has none."""
-    output: Any = model(inputs)
+    return split_output(model(inputs))
+
+
+def split_output(output: Any) -> tuple[Tensor, State]:
+    """Return the logits and the extras of what a network returned."""
     return output if isinstance(output, tuple) else (output, {})
 
 

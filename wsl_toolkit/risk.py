@@ -62,7 +62,7 @@ class Risk(nn.Module):
                 dense = torch.zeros(mask.shape, dtype=buffer.dtype, device=buffer.device)
                 rows[name] = dense.masked_scatter_(mask, buffer[positions])
             else:
-                rows[name] = buffer[index]
+                rows[name] = buffer.index_select(0, index)
         return mask, rows
 
     def scatter(self, index: Tensor, mask: Tensor, rows: State) -> None:
@@ -73,7 +73,7 @@ class Risk(nn.Module):
                 positions, _ = ragged_positions(self.get_buffer("_offsets"), index)
                 buffer[positions] = value[mask]
             else:
-                buffer[index] = value
+                buffer.index_copy_(0, index, value)
 
     def write_batch(self, new: State, rows: State) -> None:
         """Take an update: rows into the batch's views, shared values into their buffers."""

@@ -1,0 +1,77 @@
+"""Synthetic problems of the sizes that matter: speed does not depend on what the pixels show."""
+
+from __future__ import annotations
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator
+from wsl_toolkit.engine import Trainer
+from wsl_toolkit.execution import choose_plan
+from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.optimisers import make_optimizer
+from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.risk import Risk
+
+BATCH = 256
+LR, WEIGHT_DECAY, MOMENTUM = 1e-3, 1e-5, 0.9
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Synthetic:
+    """Inputs and candidate sets; each wrong label is a candidate with probability one half."""
+
+    x: Tensor
+    candidates: CandidateSets
+
+    @classmethod
+    def draw(cls, n: int, shape: tuple[int, ...], num_classes: int, seed: int = 0) -> Synthetic:
+        """Draw a problem."""
+        rng = torch.Generator().manual_seed(seed)
+        mask = torch.rand(n, num_classes, generator=rng) < 0.5
+        rows = torch.arange(n)
+        mask[rows, torch.randint(num_classes, (n,), generator=rng)] = True
+        mask[rows, (mask.int().argmax(1) + 1) % num_classes] &= mask.sum(1) < num_classes  # no full sets
+        return cls(x=torch.rand(n, *shape, generator=rng), candidates=CandidateSets.from_mask(mask))
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.x.shape[1:])
+
+
+def backbone(name: str, problem: Synthetic, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    component = load_plugins().registry.create("backbone", name, {})
+    network: nn.Module = component.build(problem.input_shape, problem.candidates.num_classes)
+    return network
+
+
+def estimator(name: str, **values: object) -> Estimator:
+    created: Estimator = load_plugins().registry.create("estimator", name, values)
+    return created
+
+
+def trainer(
+    problem: Synthetic,
+    network: str,
+    method: Estimator,
+    *,
+    lr: float = LR,
+    weight_decay: float = WEIGHT_DECAY,
+    seed: int = 0,
+) -> Trainer:
+    """Put together what a run would; nothing is evaluated, because only training is measured."""
+    model = backbone(network, problem, seed)
+    return Trainer(
+        model=model,
+        risk=Risk(method, problem.candidates),
+        inputs=problem.x,
+        optimizer=make_optimizer("sgd", model.parameters(), lr, weight_decay, MOMENTUM),
+        scheduler=None,
+        batch_size=BATCH,
+        shuffle=torch.Generator().manual_seed(seed),
+        evaluate=lambda model, risk: {},
+        plan=choose_plan(model, problem.x, batch_size=BATCH),
+    )
