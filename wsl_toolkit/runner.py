@@ -22,7 +22,7 @@ from wsl_toolkit.records import RunFolder
 from wsl_toolkit.registry import Registry
 from wsl_toolkit.result import RunResult
 from wsl_toolkit.tracking import CANDIDATES_FILE, RunFacts, TrackedRun, Tracker
-from wsl_toolkit.trial import TrialResult, run_trial
+from wsl_toolkit.trial import TrialResult, check_training, run_trial
 
 MAX_LOGGED_CANDIDATES = 64 * 2**20
 """Candidate sets larger than this are tracked by their hash alone."""
@@ -62,6 +62,7 @@ def run(
 ) -> RunResult:
     """Carry out a configuration, one run for one trial, or a parent with a child for each of several."""
     config = config.resolved(registry)
+    check_training(config.training)
     parts = load_parts(config, registry, data_dir)
     notes = summary.notes(parts.estimator, parts.generator)
     for note in notes:

@@ -47,9 +47,9 @@ def run_trial(
     on_epoch: Callable[[EpochRecord], None] = lambda record: None,
 ) -> TrialResult:
     """Train one seed; every random draw comes from streams of that seed, and torch's global state is left as it was."""
-    start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         trainer = make_trainer(problem, estimator, backbone, training, seed)
+        start = time.perf_counter()
         records = []
         for record in trainer.epochs(training.epochs):
             records.append(record)
@@ -62,6 +62,13 @@ def run_trial(
         seconds=time.perf_counter() - start,
         model=plain(trainer.model).eval(),
     )
+
+
+def check_training(training: Training) -> None:
+    """Refuse a device, an optimiser or a schedule that cannot be had, before anything is recorded."""
+    parameter = torch.zeros(1, device=choose_device(training.device), requires_grad=True)
+    optimizer = make_optimizer(training.optimizer, [parameter], training.lr, training.weight_decay, training.momentum)
+    make_scheduler(training.scheduler, optimizer, training.epochs)
 
 
 def make_trainer(problem: Problem, estimator: Estimator, backbone: Backbone, training: Training, seed: int) -> Trainer:
