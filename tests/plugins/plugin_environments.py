@@ -5,6 +5,7 @@ The environment sees torch, mlflow and the rest through a `.pth` file; what is t
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,33 @@ from pathlib import Path
 import attrs
 
 ROOT = Path(__file__).parents[2]
+
+SESSION = """
+import contextlib, io, json, sys
+from wsl_toolkit.cli import main
+
+results = []
+for arguments in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments, prog_name="wsl")
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+    results.append({"code": code, "stdout": out.getvalue(), "stderr": err.getvalue()})
+json.dump(results, sys.stdout)
+"""
+"""Runs many `wsl` commands in one process, because importing torch and mlflow takes longer than most of them."""
+
+
+@attrs.frozen
+class Outcome:
+    """What a command of a session came to."""
+
+    code: int
+    stdout: str
+    stderr: str
 
 
 @attrs.frozen
@@ -39,7 +67,15 @@ class Environment:
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def run(self, *command: str, cwd: Path, timeout: float = 300, **env: str) -> subprocess.CompletedProcess[str]:
+    def session(self, *commands: list[str], cwd: Path) -> list[Outcome]:
+        """Run several `wsl` commands one after another."""
+        done = self.run("python", "-c", SESSION, cwd=cwd, stdin=json.dumps(commands))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [Outcome(**result) for result in json.loads(done.stdout)]
+
+    def run(
+        self, *command: str, cwd: Path, stdin: str = "", timeout: float = 500, **env: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment (`wsl`, `python`), away from the checkout and its settings."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("WSL_", "PYTHON", "MLFLOW_", "PYTEST_"))}
         return subprocess.run(
@@ -52,6 +88,7 @@ class Environment:
                 "PATH": f"{self.root / 'bin'}:{kept['PATH']}",
                 **env,
             },
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from broken_plugins import BROKEN
-from plugin_environments import Environment
+from plugin_environments import Environment, Outcome
 
 from wsl_toolkit.plugins import load_plugins
 
@@ -122,3 +122,55 @@ def test_a_disabled_plugin_is_named_when_its_component_is_asked_for(
 ) -> None:
     done = wsl(broken_environment, tmp_path, "show", "generator", "sound", WSL_DISABLE_PLUGINS="sound,twin")
     assert "wsl-sound:sound is not loaded and may provide it: switched off by WSL_DISABLE_PLUGINS" in done.stderr
+
+
+RUNS = {
+    "sound": ["--generator", "sound"],
+    "raises-in-draw": ["--generator", "raises-in-draw"],
+    "empty-set": ["--generator", "empty-set"],
+    "raises-in-loss": ["--estimator", "raises-in-loss"],
+    "nan-loss": ["--estimator", "nan-loss"],
+    "wrong-loss": ["--estimator", "wrong-loss"],
+    "sound-again": ["--generator", "sound"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(broken_environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """A short run with each plugin that fails only at work, between two runs with a sound one."""
+    commands = [["run", "--epochs", "1", "--json", *arguments] for arguments in RUNS.values()]
+    outcomes = broken_environment.session(*commands, cwd=tmp_path_factory.mktemp("runs"))
+    return dict(zip(RUNS, outcomes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "fault"),
+    [
+        (
+            "raises-in-draw",
+            2,
+            "failed in generator 'raises-in-draw', at wsl_raises_in_draw.py:19: KeyError: 'no annotator'",
+        ),
+        ("empty-set", 2, "generator empty-set drew an empty set"),
+        (
+            "raises-in-loss",
+            2,
+            "failed in estimator 'raises-in-loss', at wsl_raises_in_loss.py:18: ValueError: bad batch",
+        ),
+        ("nan-loss", 4, "the loss became nan at step 1 of epoch 1"),
+        ("wrong-loss", 2, "while estimator 'wrong-loss' of plugin wsl-wrong-loss 1.2 was at work"),
+    ],
+)
+def test_a_plugin_that_fails_at_work_is_named_with_its_fault(
+    runs: dict[str, Outcome], case: str, code: int, fault: str
+) -> None:
+    assert runs[case].code == code
+    assert fault in runs[case].stderr
+    assert f"plugin wsl-{case} 1.2" in runs[case].stderr
+    assert "Traceback" not in runs[case].stderr
+
+
+def test_a_sound_plugin_runs_before_and_after_all_that(runs: dict[str, Outcome]) -> None:
+    first, last = runs["sound"], runs["sound-again"]
+    assert (first.code, last.code) == (0, 0), first.stderr + last.stderr
+    assert json.loads(first.stdout)["mean"] == json.loads(last.stdout)["mean"]
