@@ -29,6 +29,119 @@ class EpochRecord:
 
 
 Evaluation = Callable[[nn.Module, Risk], dict[str, Tensor]]
+"""Measures a model after an epoch; the only place where clean labels may be."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LogitEvaluation:
+    """An evaluation that needs logits on fixed inputs and nothing else, so that many models can share the pass."""
+
+    inputs: dict[str, Tensor]
+    score: Callable[[dict[str, Tensor], Risk], dict[str, Tensor]]
+    """From the logits of each part and the risk to metrics."""
+
+    def __call__(self, model: nn.Module, risk: Risk) -> dict[str, Tensor]:
+        """Evaluate one model."""
+        return self.score({name: predict(model, part) for name, part in self.inputs.items()}, risk)
+
+
+class Loop:
+    """The loop itself: shuffled slabs, batches cut from them, and on each batch a step and an update of the state.
+
+    Everything random is decided outside. `risk` and `model` may also be stacks of many (see `wsl_toolkit.stacking`):
+    then losses are vectors, and all that is written here holds for each model.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        risk: Risk,
+        inputs: Inputs,
+        optimizer: torch.optim.Optimizer,
+        batch_size: int,
+        plan: ExecutionPlan,
+    ) -> None:
+        self.model = model
+        self.risk = risk
+        self.inputs = inputs
+        self.optimizer = optimizer
+        self.batch_size = batch_size
+        self.plan = plan
+        self._forward = plan.prepare(model)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def run(self, order: Tensor, epoch: int) -> Losses:
+        """Visit the examples once in the given order."""
+        self.model.train()
+        common = self._common_state(epoch)
+        slabs = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
+        losses: list[Tensor] = []
+        shares: list[int] = []
+        with self.plan.limit_threads():
+            for index, inputs in zip(slabs, self.inputs.slabs(slabs), strict=True):
+                mask, rows = self.risk.gather(index)
+                sizes = batch_sizes(len(index), self.batch_size)
+                # Batches are views of the slab, so that an update of theirs is one of the slab's.
+                pieces = zip(*(value.split(sizes) for value in (inputs, mask, *rows.values())), strict=True)
+                for batch, batch_mask, *values in pieces:
+                    losses.append(self._step(batch, batch_mask, dict(zip(rows, values, strict=True)), common))
+                shares += sizes
+                if self.risk.estimator.update_when != "never":
+                    self.risk.scatter(index, mask, rows)
+        return Losses(per_step=torch.stack(losses).double().cpu(), sizes=torch.tensor(shares, dtype=torch.float64))
+
+    def _common_state(self, epoch: int) -> State:
+        """Return the state that all steps of an epoch share; updates write into these very tensors."""
+        state = self.risk.shared()
+        if "epoch" in self.risk.estimator.needs:
+            state["epoch"] = torch.tensor(float(epoch), device=self._parameters[0].device)
+        return state
+
+    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State) -> Tensor:
+        estimator = self.risk.estimator
+        state = {**common, **rows}
+        logits, extras = networks.split_output(self._forward(inputs))
+        objective = estimator.objective(logits, mask, {**state, **extras})
+        new: State = {}
+        if estimator.update_when == "before":
+            # Computed before the step, because the state must be the one that the loss was computed with.
+            detached = {name: value.detach() for name, value in extras.items()}
+            new = estimator.update(logits.detach(), mask, {**state, **detached})
+        for parameter in self._parameters:
+            parameter.grad = None
+        objective.backward(torch.ones_like(objective))
+        self.optimizer.step()
+        if isinstance(self.model, networks.Extended):
+            self.model.after_step()
+        if estimator.update_when == "after":
+            with torch.no_grad(), frozen_running_statistics(self.model):
+                logits, extras = networks.split_output(self._forward(inputs))
+                new = estimator.update(logits, mask, {**state, **extras})
+        self.risk.write_batch(new, rows)
+        return objective.detach()
+
+
+@attrs.frozen(kw_only=True)
+class Losses:
+    """What an epoch's steps minimised, [steps] (or [steps, models]), and how many examples each step saw."""
+
+    per_step: Tensor
+    sizes: Tensor
+
+    def mean(self) -> Tensor:
+        """Return the mean over examples."""
+        return self.sizes @ self.per_step / self.sizes.sum()
+
+    def checked_mean(self, epoch: int) -> float:
+        """Return the mean over examples, or say where the loss was no number."""
+        bad = (~torch.isfinite(self.per_step)).nonzero().flatten()
+        if len(bad):
+            raise DivergedError(
+                f"the loss became {float(self.per_step[bad[0]])} at step {int(bad[0]) + 1} of epoch {epoch}: "
+                "lower --lr, or choose a bounded loss"
+            )
+        return float(self.mean())
 
 
 class Trainer:
@@ -47,9 +160,9 @@ class Trainer:
         evaluate: Evaluation,
         plan: ExecutionPlan | None = None,
     ) -> None:
-        self.plan = plan or ExecutionPlan()
         self.model = model
         self.risk = risk
+        self.plan = plan or ExecutionPlan()
         self.inputs = as_inputs(inputs, self.plan.channels_last)
         self.optimizer = optimizer
         self.scheduler = scheduler
@@ -59,96 +172,50 @@ class Trainer:
         self.epoch = 0
         # Examples whose set is full say nothing: they keep their place but are never visited.
         self.visited = risk.candidates.labelled()
-        self._forward = self.plan.prepare(model)
-        self._parameters = list(model.parameters())
+        # Dropout and the like draw from torch's global generator; each trainer has its own thread of that stream,
+        # which begins where the stream stands now, so that several can take turns.
+        self._global_rng = torch.get_rng_state()
+        self._loop = Loop(
+            model=model, risk=risk, inputs=self.inputs, optimizer=optimizer, batch_size=batch_size, plan=self.plan
+        )
 
     def epochs(self, until: int) -> Iterator[EpochRecord]:
         """Train up to and including epoch `until`."""
         while self.epoch < until:
             start = time.perf_counter()
-            with self.plan.limit_threads():
-                losses = self._train_one_epoch()
-            if self.scheduler is not None:
-                self.scheduler.step()
-            self.epoch += 1
+            with torch.random.fork_rng(devices=[]):
+                torch.set_rng_state(self._global_rng)
+                losses = self._loop.run(self.next_order(), self.epoch)
+                self._global_rng = torch.get_rng_state()
+            self.end_epoch()
             seconds = time.perf_counter() - start
-            metrics = {"train/risk": self._checked_mean(losses)}
+            metrics = {"train/risk": losses.checked_mean(self.epoch)}
             metrics |= {name: float(value) for name, value in self.evaluate(self.model, self.risk).items()}
             yield EpochRecord(epoch=self.epoch, metrics=metrics, seconds=seconds)
 
-    def _order(self) -> Tensor:
-        """Return the examples in the order in which this epoch visits them."""
+    def next_order(self) -> Tensor:
+        """Draw the order in which the next epoch visits the examples."""
         return self.visited[torch.randperm(len(self.visited), generator=self.shuffle).to(self.visited.device)]
 
-    def _train_one_epoch(self) -> Tensor:
-        """Make one pass over the data; return each step's loss and its share of the examples, [steps, 2]."""
-        self.model.train()
-        common = self._common_state()
-        order = self._order()
-        slabs = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
-        losses: list[Tensor] = []
-        for index, inputs in zip(slabs, self.inputs.slabs(slabs), strict=True):
-            mask, rows = self.risk.gather(index)
-            sizes = batch_sizes(len(index), self.batch_size)
-            pieces = zip(*(value.split(sizes) for value in (inputs, mask, *rows.values())), strict=True)
-            # Batches are views of the slab, so that an update of theirs is one of the slab's.
-            for batch, batch_mask, *values in pieces:
-                losses.append(self._step(batch, batch_mask, dict(zip(rows, values, strict=True)), common))
-            if self.risk.estimator.update_when != "never":
-                self.risk.scatter(index, mask, rows)
-        shares = torch.tensor([size for index in slabs for size in batch_sizes(len(index), self.batch_size)])
-        return torch.stack([torch.stack(losses).double().cpu(), shares.double()], dim=1)
-
-    def _common_state(self) -> State:
-        """Return the state that all steps of an epoch share; updates write into these very tensors."""
-        state = self.risk.shared()
-        if "epoch" in self.risk.estimator.needs:
-            state["epoch"] = torch.tensor(float(self.epoch), device=self._parameters[0].device)
-        return state
-
-    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State) -> Tensor:
-        estimator = self.risk.estimator
-        state = {**common, **rows}
-        logits, extras = networks.split_output(self._forward(inputs))
-        objective = estimator.objective(logits, mask, {**state, **extras})
-        new: State = {}
-        if estimator.update_when == "before":
-            # Computed before the step, because the state must be the one that the loss was computed with.
-            detached = {name: value.detach() for name, value in extras.items()}
-            new = estimator.update(logits.detach(), mask, {**state, **detached})
-        for parameter in self._parameters:
-            parameter.grad = None
-        objective.backward()
-        self.optimizer.step()
-        if isinstance(self.model, networks.Extended):
-            self.model.after_step()
-        if estimator.update_when == "after":
-            with torch.no_grad(), frozen_running_statistics(self.model):
-                logits, extras = networks.split_output(self._forward(inputs))
-                new = estimator.update(logits, mask, {**state, **extras})
-        self.risk.write_batch(new, rows)
-        return objective.detach()
-
-    def _checked_mean(self, losses: Tensor) -> float:
-        bad = (~torch.isfinite(losses[:, 0])).nonzero().flatten()
-        if len(bad):
-            raise DivergedError(
-                f"the loss became {float(losses[bad[0], 0])} at step {int(bad[0]) + 1} of epoch {self.epoch}: "
-                "lower --lr, or choose a bounded loss"
-            )
-        return float((losses[:, 0] * losses[:, 1]).sum() / losses[:, 1].sum())
+    def end_epoch(self) -> None:
+        """Count the epoch, and let the learning rate follow its schedule."""
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self.epoch += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next epoch depends on."""
-        return {
+        state = {
             "epoch": self.epoch,
             "model": self.model.state_dict(),
             "risk": self.risk.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler else None,
             "shuffle": self.shuffle.get_state(),
-            "global_rng": torch.get_rng_state(),
+            "global_rng": self._global_rng,
         }
+        own: dict[str, Any] = own_storage(state)
+        return own
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go back to a saved moment."""
@@ -159,7 +226,17 @@ class Trainer:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.shuffle.set_state(state["shuffle"])
-        torch.set_rng_state(state["global_rng"])
+        self._global_rng = state["global_rng"]
+
+
+def own_storage(value: Any) -> Any:
+    """Return nested values whose tensors that are parts of larger ones are copied: a file would get all of those."""
+    if isinstance(value, Tensor):
+        partial = value.untyped_storage().nbytes() > value.nbytes
+        return value.clone(memory_format=torch.contiguous_format) if partial else value
+    if isinstance(value, dict):
+        return {key: own_storage(item) for key, item in value.items()}
+    return [own_storage(item) for item in value] if isinstance(value, list) else value
 
 
 def batch_sizes(n: int, batch_size: int) -> list[int]:
