@@ -58,6 +58,8 @@ class Data:
             raise DataError(f"{self.name}: there are no examples")
         if self.y is None and self.candidates is None:
             raise DataError(f"{self.name}: there are neither true labels nor candidate sets")
+        if self.num_classes < 2:
+            raise DataError(f"{self.name}: there is only {self.num_classes} class; at least 2 are needed")
         for labels, inputs in ((self.y, self.x), (self.test_y, self.test_x)):
             if labels is not None and inputs is not None:
                 self._check_labels(labels, inputs, unknown=False)
