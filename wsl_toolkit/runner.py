@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -54,16 +54,20 @@ class Parts:
 def run(
     config: RunConfig,
     registry: Registry,
-    tracker: Tracker,
+    open_tracker: Callable[[], Tracker],
     listener: Listener,
     *,
     data_dir: Path,
     tags: dict[str, str],
 ) -> RunResult:
-    """Carry out a configuration, one run for one trial, or a parent with a child for each of several."""
+    """Carry out a configuration, one run for one trial, or a parent with a child for each of several.
+
+    The store is opened only when configuration and data are known to be sound, so that a mistake records nothing.
+    """
     config = config.resolved(registry)
     check_training(config.training)
     parts = load_parts(config, registry, data_dir)
+    tracker = open_tracker()
     notes = summary.notes(parts.estimator, parts.generator)
     for note in notes:
         listener.note(note)

@@ -94,9 +94,15 @@ def run(**options: Any) -> None:
     config = config.resolved(registry)
     tags = runner.check_tags(options["tags"])
     experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
-    tracker = Tracker(choose_uri(options["tracking_uri"]), experiment)
     with progress(quiet=options["quiet"]) as listener:
-        result = runner.run(config, registry, tracker, listener, data_dir=options["data_dir"], tags=tags)
+        result = runner.run(
+            config,
+            registry,
+            lambda: Tracker(choose_uri(options["tracking_uri"]), experiment),
+            listener,
+            data_dir=options["data_dir"],
+            tags=tags,
+        )
     if options["as_json"]:
         print_json(result.to_dict())
     elif not options["quiet"]:
