@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,11 +72,20 @@ class Loop:
         self._forward = plan.prepare(model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
 
-    def run(self, order: Tensor, epoch: int) -> Losses:
-        """Visit the examples once in the given order."""
+    def run(
+        self, order: Tensor, epoch: int, begun: Losses | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> Losses:
+        """Visit the examples once in the given order; `begun` holds the steps already done, `stop` breaks off.
+
+        A pass that is broken off between two batches and begun again cuts the same batches out of the same slabs,
+        for kernels may give other last bits where data lies at another address.
+        """
         self.model.train()
         common = self._common_state(epoch)
         slabs = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
+        done = 0 if begun is None else len(begun.sizes)
+        while done and done >= (steps := len(batch_sizes(len(slabs[0]), self.batch_size))):
+            slabs, done = slabs[1:], done - steps
         losses: list[Tensor] = []
         shares: list[int] = []
         with self.plan.limit_threads():
@@ -84,12 +94,18 @@ class Loop:
                 sizes = batch_sizes(len(index), self.batch_size)
                 # Batches are views of the slab, so that an update of theirs is one of the slab's.
                 pieces = zip(*(value.split(sizes) for value in (inputs, mask, *rows.values())), strict=True)
-                for batch, batch_mask, *values in pieces:
+                for size, (batch, batch_mask, *values) in itertools.islice(zip(sizes, pieces, strict=True), done, None):
                     losses.append(self._step(batch, batch_mask, dict(zip(rows, values, strict=True)), common))
-                shares += sizes
+                    shares.append(size)
+                    if stop():
+                        break
+                done = 0
                 if self.risk.estimator.update_when != "never":
                     self.risk.scatter(index, mask, rows)
-        return Losses(per_step=torch.stack(losses).double().cpu(), sizes=torch.tensor(shares, dtype=torch.float64))
+                if stop():
+                    break
+        new = Losses(per_step=torch.stack(losses).double().cpu(), sizes=torch.tensor(shares, dtype=torch.float64))
+        return new if begun is None else begun.followed_by(new)
 
     def _common_state(self, epoch: int) -> State:
         """Return the state that all steps of an epoch share; updates write into these very tensors."""
@@ -133,6 +149,10 @@ class Losses:
         """Return the mean over examples."""
         return self.sizes @ self.per_step / self.sizes.sum()
 
+    def followed_by(self, other: Losses) -> Losses:
+        """Return these steps and the ones after them."""
+        return Losses(per_step=torch.cat([self.per_step, other.per_step]), sizes=torch.cat([self.sizes, other.sizes]))
+
     def checked_mean(self, epoch: int) -> float:
         """Return the mean over examples, or say where the loss was no number."""
         bad = (~torch.isfinite(self.per_step)).nonzero().flatten()
@@ -142,6 +162,15 @@ class Losses:
                 "lower --lr, or choose a bounded loss"
             )
         return float(self.mean())
+
+
+@attrs.frozen(kw_only=True)
+class UnderWay:
+    """An epoch that was broken off: the order of its examples, the steps done, and the seconds that they took."""
+
+    order: Tensor
+    losses: Losses | None = None
+    seconds: float = 0.0
 
 
 class Trainer:
@@ -159,6 +188,8 @@ class Trainer:
         shuffle: torch.Generator,
         evaluate: Evaluation,
         plan: ExecutionPlan | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        nan_ends: bool = True,
     ) -> None:
         self.model = model
         self.risk = risk
@@ -169,7 +200,10 @@ class Trainer:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.evaluate = evaluate
+        self.stop = stop
+        self.nan_ends = nan_ends
         self.epoch = 0
+        self._under_way: UnderWay | None = None
         # Examples whose set is full say nothing: they keep their place but are never visited.
         self.visited = risk.candidates.labelled()
         # Dropout and the like draw from torch's global generator; each trainer has its own thread of that stream,
@@ -180,18 +214,28 @@ class Trainer:
         )
 
     def epochs(self, until: int) -> Iterator[EpochRecord]:
-        """Train up to and including epoch `until`."""
+        """Train up to and including epoch `until`; end early, between two batches, when told to stop."""
         while self.epoch < until:
-            start = time.perf_counter()
+            begun = self._under_way or UnderWay(order=self.next_order())
+            start = time.perf_counter() - begun.seconds
             with torch.random.fork_rng(devices=[]):
                 torch.set_rng_state(self._global_rng)
-                losses = self._loop.run(self.next_order(), self.epoch)
+                losses = self._loop.run(begun.order, self.epoch, begun.losses, self.stop)
                 self._global_rng = torch.get_rng_state()
-            self.end_epoch()
             seconds = time.perf_counter() - start
-            metrics = {"train/risk": losses.checked_mean(self.epoch)}
+            if losses.sizes.sum() < len(begun.order):
+                self._under_way = UnderWay(order=begun.order, losses=losses, seconds=seconds)
+                return
+            self._under_way = None
+            self.end_epoch()
+            metrics = {"train/risk": losses.checked_mean(self.epoch) if self.nan_ends else float(losses.mean())}
             metrics |= {name: float(value) for name, value in self.evaluate(self.model, self.risk).items()}
             yield EpochRecord(epoch=self.epoch, metrics=metrics, seconds=seconds)
+
+    @property
+    def step(self) -> int:
+        """How many steps of the next epoch are done already."""
+        return 0 if self._under_way is None or self._under_way.losses is None else len(self._under_way.losses.sizes)
 
     def next_order(self) -> Tensor:
         """Draw the order in which the next epoch visits the examples."""
@@ -213,6 +257,7 @@ class Trainer:
             "scheduler": self.scheduler.state_dict() if self.scheduler else None,
             "shuffle": self.shuffle.get_state(),
             "global_rng": self._global_rng,
+            "under_way": attrs.asdict(self._under_way) if self._under_way else None,
         }
         own: dict[str, Any] = own_storage(state)
         return own
@@ -227,6 +272,8 @@ class Trainer:
             self.scheduler.load_state_dict(state["scheduler"])
         self.shuffle.set_state(state["shuffle"])
         self._global_rng = state["global_rng"]
+        begun = state["under_way"]
+        self._under_way = UnderWay(**{**begun, "losses": Losses(**begun["losses"])}) if begun else None
 
 
 def own_storage(value: Any) -> Any:

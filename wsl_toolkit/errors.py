@@ -49,9 +49,21 @@ class DivergedError(WslError):
 
 
 class InterruptedRunError(WslError):
-    """The user or the system asked the run to stop."""
+    """The user or the system asked the run to stop; the exit code is the shell's: 128 and the signal's number."""
 
-    exit_code = 130
+    def __init__(self, message: str, exit_code: int = 130) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class CheckpointError(WslError):
+    """A checkpoint that is damaged, or that belongs to another run than the one to be resumed."""
+
+
+class ResourceError(WslError):
+    """Memory or disk that does not suffice."""
+
+    exit_code = 5
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
