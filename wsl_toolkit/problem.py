@@ -6,12 +6,14 @@ declares that it needs them, in which case the candidate sets it gets are the si
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Estimator, Generator
-from wsl_toolkit.data import Data, split, transform_inputs
+from wsl_toolkit.data import Data, Split, split, transform_inputs
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.streams import stream
@@ -42,9 +44,27 @@ class Problem:
     input_shape: tuple[int, ...]
 
 
-def make_problem(data: Data, generator: Generator | None, *, seed: int, validation: float, test: float) -> Problem:
-    """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets."""
+PARTS = ("train", "validation", "test")
+
+
+def make_problem(
+    data: Data,
+    generator: Generator | None,
+    *,
+    seed: int,
+    validation: float,
+    test: float,
+    fold: tuple[int, int] | None = None,
+    clean: Collection[str] = PARTS,
+) -> Problem:
+    """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
+
+    `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
+    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs.
+    """
     parts = split(data, validation, test, stream(seed, "split"))
+    if fold is not None:
+        parts = _folded(parts, *fold, seed)
     transform = data.fit_inputs(parts.train)
     labels = data.y if data.y is not None else data.known_y
     known = torch.cat([parts.train, parts.validation]).sort().values
@@ -52,7 +72,10 @@ def make_problem(data: Data, generator: Generator | None, *, seed: int, validati
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
 
-    if parts.test is None:
+    test_y: Tensor | None
+    if "test" not in clean:
+        test_x, test_y = transform_inputs(transform, data.x[:0]), None
+    elif parts.test is None:
         assert data.test_x is not None  # split leaves `test` out only where there is an official part
         test_x, test_y = transform_inputs(transform, data.test_x), data.test_y
     else:
@@ -65,11 +88,25 @@ def make_problem(data: Data, generator: Generator | None, *, seed: int, validati
         validation_x=transform_inputs(transform, data.x, parts.validation),
         validation_candidates=held_out,
         test_x=test_x,
-        clean=CleanLabels(train=_rows(labels, parts.train), validation=_rows(labels, parts.validation), test=test_y),
+        clean=CleanLabels(
+            train=_rows(labels, parts.train) if "train" in clean else None,
+            validation=_rows(labels, parts.validation) if "validation" in clean else None,
+            test=test_y,
+        ),
         transform=transform,
         num_classes=data.num_classes,
         input_shape=tuple(train_x.shape[1:]),
     )
+
+
+def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
+    """Cut training and validation parts anew, at random and by no label: fold `number` of `of` validates."""
+    known = torch.cat([parts.train, parts.validation]).sort().values
+    if not 0 <= number < of <= len(known):
+        raise ConfigError(f"fold {number} of {of} cannot be cut from {len(known)} examples")
+    held_out = torch.zeros(len(known), dtype=torch.bool)
+    held_out[torch.randperm(len(known), generator=stream(seed, "folds"))[number::of]] = True
+    return Split(train=known[~held_out], validation=known[held_out], test=parts.test)
 
 
 def _candidates(

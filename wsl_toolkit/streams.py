@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-PURPOSES = ("split", "labels", "initialisation", "shuffling", "training")
+PURPOSES = ("split", "folds", "labels", "initialisation", "shuffling", "training")
 
 
 def stream_seed(seed: int, purpose: str) -> int:

@@ -23,6 +23,8 @@ LAYERS = [
     {"tracking", "trial", "result", "options", "plots"},
     {"summary"},
     {"runner"},
+    {"study"},
+    {"report"},
     {"cli"},
 ]
 """From the ground up: a module may import its own layer and those below it."""

@@ -1,0 +1,39 @@
+"""`wsl report`: a study's tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wsl_toolkit.plugins import load_plugins
+
+FORMATS = ("terminal", "markdown", "latex", "csv", "html")
+
+
+@click.command("report")
+@click.argument("study", metavar="STUDY")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="One format; CSV has a row for each trial.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A file for one format; a folder for all of them with figures."
+)
+def report(study: str, form: str | None, out: Path | None) -> None:
+    """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
+    from wsl_toolkit.cli.report_tables import print_report
+    from wsl_toolkit.cli.study_status import started_study
+    from wsl_toolkit.files import write_atomically
+    from wsl_toolkit.report.build import as_text, build_report, write_report
+    from wsl_toolkit.study.driver import study_states
+
+    folder, description = started_study(study)
+    built = build_report(description, study_states(description, folder, load_plugins().registry))
+    if out is not None and form in (None, "terminal"):
+        for path in write_report(built, out):
+            click.echo(str(path))
+    elif form in (None, "terminal"):
+        print_report(built)
+    elif out is not None:
+        write_atomically(out, as_text(built, form))
+        click.echo(str(out))
+    else:
+        click.echo(as_text(built, form), nl=False)

@@ -1,0 +1,100 @@
+"""`wsl study run` and `wsl study resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wsl_toolkit.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from wsl_toolkit.study.description import Study
+
+EPILOG = """\b
+Examples:
+  wsl study run paper-table-3 --quick
+  wsl study run paper-table-3 --dataset mnist --alpha 0.9 --data-dir ~/data
+  wsl study run my-study.toml --jobs 4
+What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`.
+"""
+
+
+def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `run` and `resume` share."""
+    options = (
+        click.option("--jobs", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]"),
+        click.option("--executor", type=click.Choice(["local", "inline"]), default="local", show_default=True,
+                     help="Who trains: worker processes, or this process alone."),
+        click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets; repeatable."),
+        click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
+        click.option("--method", "methods", multiple=True, metavar="NAME", help="Only these methods; repeatable."),
+        click.option("--data-dir", envvar="WSL_DATA_DIR", type=click.Path(path_type=Path), default=Path("data"),
+                     show_default=True, show_envvar=True, help="Where datasets are kept."),
+        click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
+        click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]"),
+        click.option("--quiet", is_flag=True, help="No progress, no tables."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command("run", epilog=EPILOG)
+@click.argument("study", metavar="FILE|NAME")
+@click.option("--epochs", type=click.IntRange(min=1), help="Epochs of each trial (and at most that many in a search).")
+@click.option("--quick", is_flag=True, help="A small real study: the description's own [quick] part.")
+@working_options
+def run(study: str, epochs: int | None, quick: bool, **options: Any) -> None:
+    """Run a study from a TOML or Python file, or a built-in by its name."""
+    from wsl_toolkit.study.reading import read_study
+
+    _work(read_study(study, quick=quick, datasets=options["datasets"], epochs=epochs), options)
+
+
+@click.command("resume")
+@click.argument("study", metavar="NAME")
+@working_options
+def resume(study: str, **options: Any) -> None:
+    """Go on with a study that was started here: finished runs are kept, missing ones done, all delivered."""
+    from wsl_toolkit.cli.study_status import started_study
+
+    _, description = started_study(study)
+    _work(description, options)
+
+
+def _work(whole: Study, options: dict[str, Any]) -> None:
+    from wsl_toolkit.cli.report_tables import print_report
+    from wsl_toolkit.cli.study_progress import study_progress
+    from wsl_toolkit.report.build import build_report, write_report
+    from wsl_toolkit.study.delivery import Ledger, experiment_name
+    from wsl_toolkit.study.driver import check_study, run_study, study_states
+    from wsl_toolkit.study.executor import make_executor, usable_cores
+    from wsl_toolkit.study.reading import restrict
+    from wsl_toolkit.study.store import StudyFolder
+    from wsl_toolkit.tracking import HOME, Tracker, choose_uri
+
+    study = restrict(whole, options["datasets"], options["alphas"], options["methods"])
+    registry = load_plugins().registry
+    folder = StudyFolder(HOME, study.name)
+    folder.create()
+    with folder.lock(), study_progress(quiet=options["quiet"]) as listener:
+        check_study(study, folder, registry, options["data_dir"])
+        if folder.write_study(whole):
+            listener.note(f"study {study.name} has a new description; what was finished and still fits is kept")
+        # Before any worker starts: two processes that create the database together would break it.
+        tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
+        ledger = Ledger(tracker, study, listener.note)
+        ledger.study_run()
+        executor = make_executor(options["executor"], options["jobs"] or usable_cores())
+        device, data_dir = options["device"], options["data_dir"]
+        run_study(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        report = build_report(whole, study_states(whole, folder, registry))
+        write_report(report, folder.path / "report")
+        ledger.finish_study(folder.path / "report", complete=report.complete)
+    if not options["quiet"]:
+        print_report(report)
+        click.echo(f"\nreport: {folder.path / 'report' / 'report.html'}")
+        click.echo(f"runs: experiment {tracker.experiment}, see them with `wsl ui`")

@@ -1,0 +1,95 @@
+"""`wsl study status` and `wsl study list`: from the folders alone, without MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.study.description import Study
+from wsl_toolkit.study.reading import builtin_studies
+from wsl_toolkit.study.store import StudyFolder, describe_point, known_studies
+
+if TYPE_CHECKING:
+    from wsl_toolkit.study.cells import CellState
+
+HOME = Path("wsl-runs")
+
+
+def started_study(name: str) -> tuple[StudyFolder, Study]:
+    """Return a study that was started in this directory, or say which ones were."""
+    folder = StudyFolder(HOME, name)
+    if not folder.exists:
+        known = known_studies(HOME)
+        hint = did_you_mean(name, known) or (f" Started here: {', '.join(known)}." if known else "")
+        raise ConfigError(f"no study {name!r} was started in {HOME.resolve()}.{hint}")
+    return folder, folder.read_study()
+
+
+@click.command("status")
+@click.argument("study", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def status(study: str, as_json: bool) -> None:
+    """Say which cells are complete, which are under way, and whether anybody works on them."""
+    from wsl_toolkit.study.driver import study_states
+
+    folder, description = started_study(study)
+    states = study_states(description, folder, load_plugins().registry)
+    rows = [_row(state) for state in states]
+    working = folder.is_running()
+    if as_json:
+        print_json({"study": study, "running": working, "cells": rows})
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(description.title or study), title_justify="left")
+    for heading in ("setting", "method", "runs", "chosen", "state"):
+        table.add_column(heading, justify="right" if heading == "runs" else "left")
+    for row in rows:
+        cells = (row["setting"], row["method"], f"{row['done']}/{row['planned']}", row["chosen"], row["state"])
+        table.add_row(*(escape(str(cell)) for cell in cells))
+    out = console()
+    out.print(table)
+    done, planned = (sum(row[key] for row in rows) for key in ("done", "planned"))
+    complete = all(state.done for state in states)
+    now = "complete" if complete else "being run" if working else f"not running: `wsl study resume {study}` goes on"
+    out.print(f"{done} of {planned} runs done; {now}")
+
+
+def _row(state: CellState) -> dict[str, Any]:
+    known = {job.id for job in state.all_jobs()}
+    done = len(known) - len(state.missing)
+    word = "complete" if state.done else "failed" if state.error else "open" if done == 0 else "under way"
+    return {
+        "setting": state.cell.setting.label,
+        "method": state.cell.method.label,
+        "done": done,
+        "planned": state.planned,
+        "chosen": "; ".join(describe_point(point) for point in state.points),
+        "state": word if not state.error else f"{word}: {state.error}",
+    }
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def list_studies(as_json: bool) -> None:
+    """List the built-in studies and those that were started in this directory."""
+    builtin = {name: str(values.get("title", "")) for name, values in builtin_studies().items()}
+    started = known_studies(HOME)
+    if as_json:
+        print_json({"builtin": builtin, "started": started})
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="Built in (`wsl study run NAME`)", title_justify="left", show_header=False)
+    for name, title in builtin.items():
+        table.add_row(name, escape(title))
+    out = console()
+    out.print(table)
+    out.print(f"Started here: {', '.join(started) or 'none'}")

@@ -1,0 +1,1 @@
+"""Tables and figures of a study: terminal, Markdown, LaTeX, CSV and one self-contained HTML page."""

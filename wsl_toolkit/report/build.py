@@ -1,0 +1,101 @@
+"""A report: the tables and figures of a study as far as it has come, and their files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.files import write_atomically
+from wsl_toolkit.report import figures, formats, page, raw
+from wsl_toolkit.report.tables import Table, accuracy_table, rank_table, risk_table, rows_of, selection_table
+from wsl_toolkit.study.cells import CellState
+from wsl_toolkit.study.description import Study
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a study has to say."""
+
+    study: Study
+    states: tuple[CellState, ...]
+    tables: tuple[Table, ...]
+
+    @property
+    def title(self) -> str:
+        """The study's title, or its name."""
+        return self.study.title or self.study.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell has all its trials."""
+        return all(state.done for state in self.states)
+
+    @property
+    def standing(self) -> str:
+        """How much of the study is in this report."""
+        done = sum(state.done for state in self.states)
+        if self.complete:
+            return f"Complete: {done} cells of {self.study.trials} trials each."
+        return f"PARTIAL: {done} of {len(self.states)} cells are complete."
+
+
+def build_report(study: Study, states: Sequence[CellState]) -> Report:
+    """Make the tables of whatever is there."""
+    tables = [accuracy_table(study, states), risk_table(study, states)]
+    tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
+    return Report(study=study, states=tuple(states), tables=tuple(table for table in tables if table.rows))
+
+
+def build_figures(report: Report) -> dict[str, Any]:
+    """Draw the figures, by file name."""
+    study, states = report.study, report.states
+    drawn = {
+        "accuracy": figures.accuracy_curves(study, states),
+        "risk": figures.risk_curves(study, states),
+    }
+    for number, row in enumerate(rows_of(study, states), start=1):
+        drawn[f"search-{number:02d}"] = figures.heat_maps(study, row)
+    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+
+
+def as_text(report: Report, form: str) -> str:
+    """Return the report as markdown, latex, csv or html."""
+    if form == "markdown":
+        return formats.markdown(report.title, report.standing, report.tables)
+    if form == "latex":
+        return formats.latex(report.title, report.standing, report.tables)
+    if form == "csv":
+        return raw.trials_csv(report.states)
+    return page.html_page(report.title, report.standing, report.tables, _images(build_figures(report)))
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write every form of the report below a folder; return the files."""
+    drawn = _images(build_figures(report))
+    texts = {
+        "report.md": formats.markdown(report.title, report.standing, report.tables, tuple(drawn)),
+        "report.tex": formats.latex(report.title, report.standing, report.tables),
+        "report.html": page.html_page(report.title, report.standing, report.tables, drawn),
+        "trials.csv": raw.trials_csv(report.states),
+        "curves.csv": raw.curves_csv(report.states),
+        "search.csv": raw.search_csv(report.states),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    for name, image in drawn.items():
+        write_atomically(folder / f"{name}.png", image)
+    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _images(drawn: dict[str, Any]) -> dict[str, bytes]:
+    """Return figures as PNG; pictures cannot carry anybody's markup into a page."""
+    images = {}
+    for name, canvas in drawn.items():
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png")
+        images[name] = buffer.getvalue()
+    return images

@@ -1,0 +1,112 @@
+"""The figures of a report: accuracy against epoch as in Figures 4 and 5, and heat maps of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wsl_toolkit.plots.curves import mean_and_band
+from wsl_toolkit.plots.style import figure
+from wsl_toolkit.report.tables import Row, oracle_mark, rows_of
+from wsl_toolkit.study.cells import CellState
+from wsl_toolkit.study.description import Study, component_label
+from wsl_toolkit.study.selection import METRICS, varying
+
+PANEL = (3.4, 2.6)
+
+
+def accuracy_curves(study: Study, states: Sequence[CellState]) -> Any | None:
+    """Return test accuracy against epoch: a column for each dataset and network, a row for each way of labelling."""
+    return _curves(study, states, "test/accuracy", "test accuracy")
+
+
+def risk_curves(study: Study, states: Sequence[CellState]) -> Any | None:
+    """Return empirical risk against epoch, in the same arrangement."""
+    return _curves(study, states, "train/risk", "empirical risk")
+
+
+def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str) -> Any | None:
+    rows = [r for r in rows_of(study, states) if any(metric in t.history for s in r.states for t in s.finished)]
+    if not rows:
+        return None
+    across = list(dict.fromkeys(_data_label(row) for row in rows))
+    down = list(dict.fromkeys(row.setting.sets_label for row in rows))
+    size = (PANEL[0] * len(across), PANEL[1] * len(down) + 0.6)
+    with figure(nrows=len(down), ncols=len(across), squeeze=False, figsize=size, sharex=True) as (canvas, panels):
+        for panel in panels.flat:
+            panel.set_visible(False)
+        for row in rows:
+            panel = panels[down.index(row.setting.sets_label)][across.index(_data_label(row))]
+            panel.set_visible(True)
+            for number, state in enumerate(row.states):
+                curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
+                if curves:
+                    mean_and_band(panel, curves, _plain(state.cell.method.label), color=f"C{number % 8}")
+            panel.set_title(_plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
+            panel.set_xlabel("epoch")
+            panel.set_ylabel(ylabel)
+        first = next(panel for panel in panels.flat if panel.get_visible())
+        first.legend(fontsize="small")
+        if mark := oracle_mark(study).strip():
+            canvas.suptitle(mark, fontsize="small")
+    return canvas
+
+
+def heat_maps(study: Study, row: Row) -> Any | None:
+    """Return the rule's score over the two main axes of the search, one panel a method; a cross marks the choice."""
+    searched = [state for state in row.states if state.searches and state.searches[0].scored]
+    axes = [_axes(state) for state in searched]
+    shown = [(state, names) for state, names in zip(searched, axes, strict=True) if names is not None]
+    if not shown:
+        return None
+    with figure(ncols=len(shown), squeeze=False, figsize=(PANEL[0] * len(shown), PANEL[1] + 0.5)) as (canvas, panels):
+        for panel, (state, (down, across)) in zip(panels[0], shown, strict=True):
+            _heat_map(panel, state, down, across)
+        canvas.suptitle(
+            _plain(f"{row.setting.label}: {METRICS[study.selection.rule][0]}{oracle_mark(study)}"), fontsize="small"
+        )
+    return canvas
+
+
+def _axes(state: CellState) -> tuple[str, str] | None:
+    """Return the first two searched names that are lists of numbers and differ."""
+    points = [scored.point for scored in state.searches[0].scored]
+    space = state.cell.space
+    names = [name for name in varying(points) if isinstance(space.get(name), list)]
+    return (names[0], names[1]) if len(names) >= 2 else None
+
+
+def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
+    import numpy as np
+
+    search, space = state.searches[0], state.cell.space
+    rule = state.cell.study.selection.rule
+    best = max if METRICS[rule][1] > 0 else min
+    found: dict[tuple[int, int], list[float]] = {}
+    for scored in search.scored:
+        if scored.value is not None:
+            place = (space[down].index(scored.point[down]), space[across].index(scored.point[across]))
+            found.setdefault(place, []).append(scored.value)
+    values = np.full((len(space[down]), len(space[across])), np.nan)
+    for place, scores in found.items():
+        values[place] = best(scores)  # where more than two things are searched: the best over the others
+    image = panel.imshow(values, aspect="auto", cmap="viridis", origin="lower")
+    panel.figure.colorbar(image, ax=panel)
+    if search.chosen is not None:
+        point = search.chosen.point
+        panel.plot(space[across].index(point[across]), space[down].index(point[down]), "x", color="white", markersize=9)
+    panel.set_xticks(range(len(space[across])), [f"{v:g}" for v in space[across]], rotation=45, fontsize="x-small")
+    panel.set_yticks(range(len(space[down])), [f"{v:g}" for v in space[down]], fontsize="x-small")
+    panel.set_xlabel(_plain(across))
+    panel.set_ylabel(_plain(down))
+    panel.set_title(_plain(state.cell.method.label), fontsize="small")
+    panel.grid(visible=False)
+
+
+def _plain(text: str) -> str:
+    """Return text that matplotlib shows as it is, dollar signs included."""
+    return text.replace("$", r"\$")
+
+
+def _data_label(row: Row) -> str:
+    return f"{row.setting.data_label}, {component_label(row.setting.backbone)}"

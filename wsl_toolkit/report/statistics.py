@@ -1,0 +1,73 @@
+"""Means, standard errors, paired tests and ranks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+SIGNIFICANCE = 0.05
+
+
+@attrs.frozen
+class Estimate:
+    """A mean over trials and its standard error, which a single trial does not have."""
+
+    mean: float
+    stderr: float | None
+
+    def show(self, digits: int, factor: float = 1.0) -> str:
+        """Return 'mean ± error' with so many decimals."""
+        if self.stderr is None:
+            return f"{factor * self.mean:.{digits}f}"
+        return f"{factor * self.mean:.{digits}f} ± {factor * self.stderr:.{digits}f}"
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return mean and standard error."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values), error)
+
+
+def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the p-value of a two-sided paired t-test; equal differences decide without one."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if len(differences) < 2:
+        return math.nan
+    spread = max(differences) - min(differences)
+    if spread <= 1e-12 * max(1.0, max(abs(d) for d in differences)):
+        return 1.0 if abs(differences[0]) <= 1e-12 else 0.0
+    from scipy import stats
+
+    return float(stats.ttest_rel(first, second).pvalue)
+
+
+def best_and_ties(trials: Mapping[str, Mapping[int, float]]) -> set[str]:
+    """Return the method with the highest mean and those that a paired test cannot tell from it at 5 %.
+
+    Trials are given by seed: methods share splits and candidate sets, so only seeds that both have are compared.
+    """
+    if not trials:
+        return set()
+    means = {name: statistics.fmean(values.values()) for name, values in trials.items()}
+    best = max(means, key=lambda name: means[name])
+    found = {best}
+    for name, values in trials.items():
+        common = sorted(set(values) & set(trials[best]))
+        if name != best and len(common) > 1:
+            p = paired_p_value([trials[best][seed] for seed in common], [values[seed] for seed in common])
+            if p >= SIGNIFICANCE:
+                found.add(name)
+    return found
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, float]:
+    """Return ranks from 1 for the largest value; equal values share the mean of their ranks."""
+    found = {}
+    for name, value in values.items():
+        above = sum(other > value for other in values.values())
+        equal = sum(other == value for other in values.values())
+        found[name] = above + (equal + 1) / 2
+    return found

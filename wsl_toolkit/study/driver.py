@@ -1,0 +1,235 @@
+"""Runs a study: asks each cell what it needs next, keeps the executor busy, writes results, delivers them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from wsl_toolkit.blame import blame
+from wsl_toolkit.errors import ConfigError, InterruptedRunError, WslError
+from wsl_toolkit.registry import Registry
+from wsl_toolkit.study.cells import CellState, cell_state, goodness_by_epoch
+from wsl_toolkit.study.delivery import Ledger
+from wsl_toolkit.study.description import Cell, Study
+from wsl_toolkit.study.executor import Advanced, Ended, Event, Executor, Finished
+from wsl_toolkit.study.jobs import Job
+from wsl_toolkit.study.store import Results, StudyFolder
+from wsl_toolkit.study.tasks import Task, group
+
+
+class StudyError(WslError):
+    """Some of a study's work failed; the rest is done and kept."""
+
+    exit_code = 1
+
+
+class StudyListener(Protocol):
+    """Whoever shows a study's progress."""
+
+    def begin(self, done: int, total: int) -> None:
+        """How many jobs are done already, of how many that are known of."""
+
+    def advance(self, epochs: int) -> None:
+        """Some epochs of single models were done."""
+
+    def job(self, done: int, total: int) -> None:
+        """A job was done."""
+
+    def cell(self, state: CellState, done: int, total: int) -> None:
+        """A cell is complete."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+
+@attrs.define
+class _CellWork:
+    state: CellState
+    in_flight: set[str] = attrs.field(factory=set)
+    failure: str | None = None
+
+
+class Driver:
+    """One start of a study; what earlier starts finished is never done again."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: StudyFolder,
+        registry: Registry,
+        executor: Executor,
+        listener: StudyListener,
+        ledger: Ledger | None,
+        *,
+        data_dir: Path,
+        device: str = "cpu",
+    ) -> None:
+        self.study = study
+        self.registry = registry
+        self.executor = executor
+        self.listener = listener
+        self.ledger = ledger
+        self.data_dir = data_dir
+        self.device = device
+        self.results = Results(folder)
+        self.cells = [_CellWork(cell_state(cell, self.results, registry)) for cell in study.cells()]
+        self.waiting: list[tuple[int, Task]] = []
+        self.at_work: dict[str, int] = {}
+
+    def run(self) -> list[CellState]:
+        """Do everything that is missing; return where each cell stands."""
+        self.listener.begin(*self.counts())
+        for number, work in enumerate(self.cells):
+            self._settle(number, work)
+        while self.at_work or self.waiting:
+            self._refill()
+            for event in self.executor.events():
+                self._take(event)
+        failures = [f"{w.state.cell.label}: {w.failure or w.state.error}" for w in self.cells if not w.state.done]
+        if failures:
+            more = f" (and {len(failures) - 1} more cells)" if len(failures) > 1 else ""
+            raise StudyError(f"study {self.study.name} is not complete: {failures[0]}{more}")
+        return [work.state for work in self.cells]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many jobs are done and how many there are."""
+        total = sum(work.state.planned for work in self.cells)
+        missing = sum(_outstanding(work.state) for work in self.cells)
+        return total - missing, total
+
+    def _refill(self) -> None:
+        while self.executor.free and self.waiting:
+            number, task = self.waiting.pop(0)
+            self.at_work[task.id] = number
+            self.executor.submit(task)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Advanced):
+            self.listener.advance(event.epochs)
+        elif isinstance(event, Finished):
+            self.results.add(event.result)
+            self.listener.job(*self.counts_after(event.result.job))
+        elif isinstance(event, Ended):
+            self._end(event)
+
+    def counts_after(self, job: Job) -> tuple[int, int]:
+        """Return the counts now that a job is done; the cell's state is renewed only when its tasks end."""
+        done, total = self.counts()
+        finished = sum(self.results.get(j) is not None for w in self.cells for j in w.state.missing)
+        return done + finished, total
+
+    def _end(self, event: Ended) -> None:
+        number = self.at_work.pop(event.task.id)
+        work = self.cells[number]
+        work.in_flight -= {job.id for job in event.task.jobs}
+        if event.error is not None:
+            work.failure = event.error
+            self.listener.note(f"{work.state.cell.label}: {event.error}")
+        self._refill()  # the worker goes on while this process delivers
+        if not work.in_flight:
+            self._settle(number, work)
+
+    def _settle(self, number: int, work: _CellWork) -> None:
+        """Renew a cell's state: queue what it needs next, or close it."""
+        before = work.state
+        work.state = cell_state(before.cell, self.results, self.registry)
+        self._deliver(work.state)
+        if work.state.done:
+            done = sum(w.state.done for w in self.cells)
+            self.listener.cell(work.state, done, len(self.cells))
+        elif work.failure is None and work.state.error is None:
+            tasks = [self._task(jobs) for jobs in group(work.state.missing, 1)]
+            work.in_flight = {job.id for task in tasks for job in task.jobs}
+            self.waiting += [(number, task) for task in tasks]
+            self.waiting.sort(key=lambda item: item[0])  # early cells first, so that whole rows are ready early
+        elif work.state.error is not None:
+            self.listener.note(f"{work.state.cell.label}: {work.state.error}")
+
+    def _task(self, jobs: tuple[Job, ...]) -> Task:
+        rule = self.study.selection.rule
+        peers = {}
+        for job in jobs:
+            for peer in job.peers:
+                known = self.results.folder.read_result(peer)
+                assert known is not None  # peers were complete when the job was proposed
+                peers[peer] = goodness_by_epoch(known, rule)
+        return Task(jobs=jobs, data_dir=self.data_dir, device=self.device, peers=peers, rule=rule)
+
+    def _deliver(self, state: CellState) -> None:
+        if self.ledger is None:
+            return
+        for search in state.searches:
+            for scored in search.scored:
+                for result in scored.results:
+                    self.ledger.deliver(state.cell, scored.point, result)
+        for trial in state.results:
+            if trial is not None:
+                self.ledger.deliver(state.cell, {}, trial)
+        self.ledger.finish_cell(state)
+
+
+def _outstanding(state: CellState) -> int:
+    """Return how many of a cell's planned jobs have no result."""
+    known = {job.id for job in state.all_jobs()}
+    return state.planned - (len(known) - len(state.missing))
+
+
+def check_study(study: Study, folder: StudyFolder, registry: Registry, data_dir: Path) -> None:
+    """Fail before any work on what would fail later: components, values, rules, data that is missing or has changed."""
+    if not isinstance(study.training.get("validation", 0.1), float | int):
+        raise ConfigError(f"study {study.name}: validation must be a number")
+    searched = any(cell.space for cell in study.cells())
+    if searched and study.selection.folds == 1 and study.training.get("validation", 0.1) == 0:
+        raise ConfigError(
+            f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
+            "or selection.folds for cross-validation"
+        )
+    if searched and study.selection.rule == "held-out-risk":
+        for method in study.methods:
+            if not registry.create("estimator", *method.estimator).logits_suffice:
+                raise ConfigError(
+                    f"study {study.name}: {method.label} has no risk on held-out sets (its loss needs more than "
+                    "logits): choose another selection rule"
+                )
+    digests = {}
+    for cell in study.cells():
+        name, values = cell.setting.dataset
+        label = cell.setting.data_label
+        if label not in digests:
+            with blame(registry, "dataset", name):
+                digests[label] = registry.create("dataset", name, values).load(data_dir).digest()
+    folder.check_data(digests)
+
+
+def run_study(
+    study: Study,
+    folder: StudyFolder,
+    registry: Registry,
+    executor: Executor,
+    listener: StudyListener,
+    ledger: Ledger | None,
+    *,
+    data_dir: Path,
+    device: str = "cpu",
+) -> list[CellState]:
+    """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place."""
+    try:
+        driver = Driver(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        return driver.run()
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"interrupted; everything finished is kept: go on with `wsl study resume {study.name}`"
+        ) from None
+    finally:
+        executor.close()
+
+
+def study_states(study: Study, folder: StudyFolder, registry: Registry) -> list[CellState]:
+    """Return where each cell of a study stands, from its folder alone."""
+    results = Results(folder)
+    return [cell_state(cell, results, registry) for cell in study.cells()]
+
+
+__all__ = ["Cell", "Driver", "StudyError", "StudyListener", "check_study", "run_study", "study_states"]
