@@ -99,6 +99,7 @@ class Generator(Component):
 
         labels.check_labels(y, num_classes, n=len(x))
         self.check_classes(num_classes)
+        y = y.long()
         ready = self.prepare(x, y, num_classes, rng)
 
         def draw(xs: Tensor, ys: Tensor) -> Tensor:

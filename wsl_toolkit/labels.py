@@ -238,15 +238,18 @@ class CandidateSets:
             total += (cells.T @ cells).cpu()
         return total.long()
 
-    def ambiguity_degree(self, labels: Tensor) -> float:
-        """Return max over y and z ≠ y of the frequency of z among the sets of class y (Cour et al., 2011)."""
+    def given_label(self, labels: Tensor) -> Tensor:
+        """Return the share of the sets of true class y that hold class z, float64 [K, K]; zero for absent y."""
         check_labels(labels, self.num_classes, n=len(self))
         joint = torch.zeros(self.num_classes, self.num_classes, dtype=torch.float64)
         for mask, part in zip(self._chunks(), labels.split(self._step()), strict=True):
             joint.index_add_(0, part.cpu(), mask.cpu().double())
-        counts = torch.bincount(labels.cpu(), minlength=self.num_classes).double()
-        share = joint / counts.clamp(min=1).unsqueeze(1)
-        return float(share.fill_diagonal_(0).max())
+        counts = torch.bincount(labels.cpu(), minlength=self.num_classes)
+        return joint / counts.clamp(min=1).unsqueeze(1)
+
+    def ambiguity_degree(self, labels: Tensor) -> float:
+        """Return max over y and z ≠ y of the frequency of z among the sets of class y (Cour et al., 2011)."""
+        return float(self.given_label(labels).fill_diagonal_(0).max())
 
     @property
     def content_hash(self) -> str:

@@ -27,6 +27,9 @@ LEVEL = 1e-3
 """A claim is given up when its p-value falls below this."""
 
 FEWEST_EXPECTED = 5
+DRAWS = 20_000
+"""For each instance and class: at 12 classes a set of average probability is still expected 10 times."""
+
 CHUNK_DRAWS = 2**18
 SAMPLES = "samples match probabilities"
 
@@ -43,11 +46,6 @@ class Counts:
     def frequencies(self) -> Tensor:
         """Return the share of each set among the draws of its (x, y)."""
         return self.cells / self.draws.clamp(min=1).unsqueeze(1)
-
-
-def default_draws(num_classes: int) -> int:
-    """Return enough draws for each (x, y) that a set of average probability is expected 40 times."""
-    return max(20_000, int(40 * 2.0 ** (num_classes - 1)))
 
 
 def observe(generator: Generator, instances: Tensor, num_classes: int, rng: torch.Generator, draws: int) -> Counts:
@@ -138,13 +136,13 @@ def judge_claim(counts: Counts, setting: Setting) -> Verdict:
 
 
 def examine(
-    generator: Generator, num_classes: int, *, seed: int = 0, draws: int | None = None, instances: Tensor | None = None
+    generator: Generator, num_classes: int, *, seed: int = 0, draws: int = DRAWS, instances: Tensor | None = None
 ) -> Proof:
     """Decide the claims of the map from draws alone: for generators that give no probabilities."""
     if instances is None:
         generator, instances = prepared(generator, num_classes)
     rng = stream(seed, "labels")
-    counts = observe(generator, instances, num_classes, rng, draws or default_draws(num_classes))
+    counts = observe(generator, instances, num_classes, rng, draws)
     drawn = Verdict(claim=NORMALISED, holds=True, deviation=0.0, note="every draw was a set, neither empty nor full")
     return Proof(
         generator=generator.name,
@@ -157,10 +155,10 @@ def examine(
     )
 
 
-def check_samples(generator: Generator, num_classes: int, *, seed: int = 0, draws: int | None = None) -> Verdict:
+def check_samples(generator: Generator, num_classes: int, *, seed: int = 0, draws: int = DRAWS) -> Verdict:
     """Test a generator's samples against its own probabilities, over all sets, at a few made instances."""
     ready, instances = prepared(generator, num_classes)
-    counts = observe(ready, instances, num_classes, stream(seed, "labels"), draws or default_draws(num_classes))
+    counts = observe(ready, instances, num_classes, stream(seed, "labels"), draws)
     return compare(counts, law(ready, instances, num_classes))
 
 

@@ -24,13 +24,13 @@ def steps(num_classes: int) -> Tensor:
 
 def pair(num_classes: int, rate: float) -> Tensor:
     """The next class joins with the rate, no other does."""
-    return rate * (steps(num_classes) == 1)
+    return rate * (steps(num_classes) == 1).double()
 
 
 def neighbours(num_classes: int, rate: float) -> Tensor:
     """The next and the previous class join with the rate each."""
     distance = steps(num_classes)
-    return rate * ((distance == 1) | (distance == num_classes - 1))
+    return rate * ((distance == 1) | (distance == num_classes - 1)).double()
 
 
 def decay(num_classes: int, rate: float) -> Tensor:
@@ -41,7 +41,7 @@ def decay(num_classes: int, rate: float) -> Tensor:
 
 def uniform_joining(num_classes: int, rate: float) -> Tensor:
     """Every wrong class joins with the rate: the same as `flip`."""
-    return rate * (steps(num_classes) > 0)
+    return rate * (steps(num_classes) > 0).double()
 
 
 def skewed_complement(num_classes: int, rate: float) -> Tensor:
