@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit import storage
-from wsl_toolkit.errors import LabelError, did_you_mean
+from wsl_toolkit.errors import LabelError
 from wsl_toolkit.files import write_atomically
+from wsl_toolkit.label_input import check_names, read_mask, read_sets, read_sparse_matrix
 
 CHUNK_CELLS = 2**24
 """Whole-collection passes go by chunks of this many cells, so that they need little memory of their own."""
@@ -30,8 +31,8 @@ class CandidateSets:
     def __init__(self, store: storage.Store, num_classes: int, class_names: Sequence[str] | None = None) -> None:
         self._store = store
         self.num_classes = num_classes
-        self.class_names = _checked_names(class_names, num_classes)
-        self.sizes = torch.cat([mask.sum(1) for mask in self._chunks()])
+        self.class_names = check_names(class_names, num_classes)
+        self.sizes = store.sizes()
         """|s| of every example, int64 [n]."""
         if len(self) == 0:
             raise LabelError("there are no candidate sets: the collection is empty")
@@ -41,40 +42,37 @@ class CandidateSets:
                 f"candidate set of example {int(empty[0])} is empty ({len(empty)} of {len(self)} are): "
                 "give every example at least one candidate, or all classes if nothing is known of it"
             )
+        if num_classes < 2:
+            raise LabelError(f"candidate sets need at least 2 classes to choose from, not {num_classes}")
 
     # ------------------------------------------------------------------ in
 
     @classmethod
     def from_mask(cls, mask: Any, class_names: Sequence[str] | None = None) -> CandidateSets:
-        """Take a boolean or 0/1 matrix [n, K]: tensor, array or nested list."""
-        tensor = mask if isinstance(mask, Tensor) else torch.as_tensor(np.asarray(mask))
-        if tensor.ndim != 2:
-            raise LabelError(f"a candidate matrix has 2 dimensions (examples, classes), not {tensor.ndim}")
-        if tensor.dtype != torch.bool:
-            wrong = ((tensor != 0) & (tensor != 1)).nonzero()
-            if len(wrong):
-                row, column = (int(i) for i in wrong[0])
-                raise LabelError(
-                    f"candidate matrix holds {tensor[row, column].item()} at row {row}, class {column}: "
-                    "only 0 and 1 mean anything there"
-                )
-            tensor = tensor.bool()
-        n, num_classes = tensor.shape
-        if num_classes < 2:
-            raise LabelError(f"a candidate matrix needs at least 2 classes (columns), not {num_classes}")
-        kind = storage.choose_kind(n, num_classes, int(tensor.sum()))
-        return cls(storage.build(tensor, kind), num_classes, class_names)
+        """Take a boolean or 0/1 matrix [n, K]: tensor, array, nested list or scipy sparse matrix."""
+        if hasattr(mask, "tocsr"):
+            return cls._from_sparse(read_sparse_matrix(mask), class_names)
+        tensor = read_mask(mask)
+        kind = storage.choose_kind(len(tensor), tensor.shape[1], int(tensor.sum()))
+        return cls(storage.build(tensor, kind), tensor.shape[1], class_names)
 
     @classmethod
     def from_chunks(
-        cls, masks: Iterable[Tensor], n: int, num_classes: int, class_names: Sequence[str] | None = None
+        cls,
+        masks: Iterable[Tensor],
+        n: int,
+        num_classes: int,
+        class_names: Sequence[str] | None = None,
+        *,
+        candidates_in_all: int | None = None,
     ) -> CandidateSets:
         """Take boolean masks piece by piece, so that n x K need never be dense in memory."""
         parts: list[storage.Store] = []
         kind = ""
         for mask in masks:
-            # The first piece speaks for the rest: pieces come from one source.
-            kind = kind or storage.choose_kind(n, num_classes, int(mask.sum()) * n // max(len(mask), 1))
+            if not kind:  # where the total is not known, the first piece speaks for the rest
+                total = int(mask.sum()) * n // max(len(mask), 1) if candidates_in_all is None else candidates_in_all
+                kind = storage.choose_kind(n, num_classes, total)
             parts.append(storage.build(mask, kind))
         return cls(storage.join(parts, num_classes), num_classes, class_names)
 
@@ -86,34 +84,24 @@ class CandidateSets:
         class_names: Sequence[str] | None = None,
     ) -> CandidateSets:
         """Take one iterable of classes an example, as integers or as class names."""
-        flat, counts = _flatten(sets, class_names)
-        if num_classes is None:
-            num_classes = len(class_names) if class_names is not None else int(flat.max(initial=-1)) + 1
-        _check_range(flat, counts, num_classes)
-        rows = np.repeat(np.arange(len(sets)), counts)
-        pairs = np.unique(rows * num_classes + flat)  # sorted, and a class named twice counts once
-        offsets = np.zeros(len(sets) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(pairs // num_classes, minlength=len(sets)), out=offsets[1:])
-        classes = torch.from_numpy(pairs % num_classes).to(storage.index_dtype(num_classes))
-        sparse = storage.SparseStore(torch.from_numpy(offsets), classes, num_classes)
-        kind = storage.choose_kind(len(sets), num_classes, len(pairs))
-        store = sparse if kind == "sparse" else storage.build(sparse.rows(slice(None)), kind)
-        return cls(store, num_classes, class_names)
+        return cls._from_sparse(read_sets(sets, num_classes, class_names), class_names)
 
     @classmethod
     def from_complementary(
         cls, labels: Any, num_classes: int | None = None, class_names: Sequence[str] | None = None
     ) -> CandidateSets:
-        """Take "not this class" answers: one class an example (1-D), or an iterable of them."""
+        """Take "not this class" answers: one class an example (1-D), or an iterable of them, which may be empty."""
         if num_classes is None and class_names is None:
             raise LabelError("complementary labels need num_classes or class_names: they do not name every class")
         values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-        sets = [[v] if isinstance(v, int | str | np.integer) else v for v in values]
         try:
-            excluded = cls.from_sets(sets, num_classes, class_names)
+            excluded = read_sets([v if is_collection(v) else [v] for v in values], num_classes, class_names)
         except LabelError as error:
             raise LabelError(f"complementary labels: {error}") from None
-        return excluded.complement()
+        n, k = len(excluded), excluded.num_classes
+        step = max(1, CHUNK_CELLS // k)
+        masks = (~excluded.rows(slice(start, start + step)) for start in range(0, max(n, 1), step))
+        return cls.from_chunks(masks, n, k, class_names, candidates_in_all=n * k - len(excluded.classes))
 
     @classmethod
     def from_labels(cls, labels: Tensor, num_classes: int, class_names: Sequence[str] | None = None) -> CandidateSets:
@@ -121,28 +109,30 @@ class CandidateSets:
         check_labels(labels, num_classes)
         classes = labels.to(storage.index_dtype(num_classes))
         offsets = torch.arange(len(labels) + 1, device=labels.device)
-        sparse = storage.SparseStore(offsets, classes, num_classes)
-        kind = storage.choose_kind(len(labels), num_classes, len(labels))
-        return cls(
-            sparse if kind == "sparse" else storage.build(sparse.rows(slice(None)), kind),
-            num_classes,
-            class_names,
+        return cls._from_sparse(storage.SparseStore(offsets, classes, num_classes), class_names)
+
+    @classmethod
+    def _from_sparse(cls, sparse: storage.SparseStore, class_names: Sequence[str] | None) -> CandidateSets:
+        kind = storage.choose_kind(len(sparse), sparse.num_classes, len(sparse.classes))
+        if kind == "sparse":
+            return cls(sparse, sparse.num_classes, class_names)
+        step = max(1, CHUNK_CELLS // max(sparse.num_classes, 1))
+        masks = (sparse.rows(slice(start, start + step)) for start in range(0, max(len(sparse), 1), step))
+        return cls.from_chunks(
+            masks, len(sparse), sparse.num_classes, class_names, candidates_in_all=len(sparse.classes)
         )
 
     # ----------------------------------------------------------------- out
 
     def mask(self, index: Tensor | slice | None = None) -> Tensor:
-        """Return the boolean matrix [B, K] of some examples, or of all."""
+        """Return the boolean matrix [B, K] of some examples, or of all; not to be written to."""
+        if isinstance(index, Tensor) and index.dtype == torch.bool:
+            index = index.nonzero().flatten()
         return self._store.rows(slice(None) if index is None else index)
 
     def to_sets(self) -> list[list[int]]:
         """Return each example's candidates as sorted class indices."""
-        sets: list[list[int]] = []
-        for mask in self._chunks():
-            classes = mask.nonzero()[:, 1].tolist()
-            ends = mask.sum(1).cumsum(0).tolist()
-            sets.extend(classes[start:end] for start, end in zip([0, *ends], ends, strict=False))
-        return sets
+        return [classes for mask in self._chunks() for classes in _lists(mask)]
 
     def to_names(self) -> list[list[str]]:
         """Return each example's candidates as class names."""
@@ -153,10 +143,7 @@ class CandidateSets:
 
     def to_complementary(self) -> list[list[int]]:
         """Return the classes that each example is known not to belong to."""
-        sets: list[list[int]] = []
-        for mask in self._chunks():
-            sets.extend(row.nonzero().flatten().tolist() for row in ~mask)
-        return sets
+        return [classes for mask in self._chunks() for classes in _lists(~mask)]
 
     def complement(self) -> CandidateSets:
         """Return s̄ = Y \\ s for every example; a full set has none and is refused."""
@@ -164,13 +151,14 @@ class CandidateSets:
             row = int((self.sizes == self.num_classes).nonzero()[0])
             raise LabelError(f"example {row} has all {self.num_classes} classes: its complement would be empty")
         masks = (~mask for mask in self._chunks())
-        return CandidateSets.from_chunks(masks, len(self), self.num_classes, self.class_names)
+        total = len(self) * self.num_classes - int(self.sizes.sum())
+        return CandidateSets.from_chunks(masks, len(self), self.num_classes, self.class_names, candidates_in_all=total)
 
     def take(self, index: Tensor) -> CandidateSets:
         """Return the sets of some examples, in that order."""
-        step = max(1, CHUNK_CELLS // self.num_classes)
-        masks = (self.mask(part) for part in index.split(step))
-        return CandidateSets.from_chunks(masks, len(index), self.num_classes, self.class_names)
+        masks = (self.mask(part) for part in index.split(self._step()))
+        total = int(self.sizes[index].sum())
+        return CandidateSets.from_chunks(masks, len(index), self.num_classes, self.class_names, candidates_in_all=total)
 
     def named(self, class_names: Sequence[str] | None) -> CandidateSets:
         """Return the same sets with these class names."""
@@ -245,7 +233,7 @@ class CandidateSets:
         for mask, part in zip(self._chunks(), labels.split(self._step()), strict=True):
             joint.index_add_(0, part.cpu(), mask.cpu().double())
         counts = torch.bincount(labels.cpu(), minlength=self.num_classes)
-        return joint / counts.clamp(min=1).unsqueeze(1)
+        return joint.div_(counts.clamp(min=1).unsqueeze(1))
 
     def ambiguity_degree(self, labels: Tensor) -> float:
         """Return max over y and z ≠ y of the frequency of z among the sets of class y (Cour et al., 2011)."""
@@ -329,51 +317,14 @@ def draw_in_chunks(draw: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tenso
     return CandidateSets.from_chunks(masks, len(y), num_classes)
 
 
-def _checked_names(names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    names = tuple(str(name) for name in names)
-    if len(names) != num_classes:
-        raise LabelError(f"{len(names)} class names were given for {num_classes} classes")
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise LabelError(f"class name {twice!r} is used twice")
-    return names
+def is_collection(value: Any) -> bool:
+    """Return whether a value holds several classes, as a list does, and a number or a name does not."""
+    return isinstance(value, Iterable) and not isinstance(value, str)
 
 
-def _flatten(sets: Sequence[Iterable[Any]], class_names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return all members as integers, one after another, and how many each set has."""
-    code = {name: j for j, name in enumerate(class_names)} if class_names is not None else {}
-    flat: list[int] = []
-    counts: list[int] = []
-    for row, members in enumerate(sets):
-        before = len(flat)
-        for member in members:
-            if isinstance(member, str):
-                if member not in code:
-                    raise LabelError(
-                        f"example {row} names class {member!r}, which is not among the "
-                        f"{len(code)} class names.{did_you_mean(member, code)}"
-                    )
-                flat.append(code[member])
-            else:
-                flat.append(_as_class(member, row))
-        counts.append(len(flat) - before)
-    return np.asarray(flat, dtype=np.int64), np.asarray(counts, dtype=np.int64)
-
-
-def _as_class(member: Any, row: int) -> int:
-    try:
-        value = int(member)
-    except (TypeError, ValueError):
-        raise LabelError(f"example {row} has {member!r} among its candidates, which is no class") from None
-    if value != member:
-        raise LabelError(f"example {row} has {member!r} among its candidates; classes are whole numbers")
-    return value
-
-
-def _check_range(flat: np.ndarray, counts: np.ndarray, num_classes: int) -> None:
-    wrong = np.flatnonzero((flat < 0) | (flat >= num_classes))
-    if len(wrong):
-        row = int(np.searchsorted(np.cumsum(counts), wrong[0], side="right"))
-        raise LabelError(f"example {row} names class {flat[wrong[0]]}, out of range 0 to {num_classes - 1}")
+def _lists(mask: Tensor) -> Iterator[list[int]]:
+    """Yield each row's classes."""
+    classes = mask.nonzero()[:, 1].tolist()
+    ends = mask.sum(1).cumsum(0).tolist()
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield classes[start:end]

@@ -25,6 +25,9 @@ class Store(Protocol):
     def rows(self, index: Tensor | slice) -> Tensor:
         """Return the boolean mask [B, K] of some sets."""
 
+    def sizes(self) -> Tensor:
+        """Return how many candidates each set has, int64 [n]."""
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the store."""
 
@@ -47,6 +50,10 @@ class DenseStore:
         """Return the boolean mask [B, K] of some sets."""
         # Much faster than indexing, which also has to think of several indices and of negative ones.
         return self.mask.index_select(0, index) if isinstance(index, Tensor) else self.mask[index]
+
+    def sizes(self) -> Tensor:
+        """Return how many candidates each set has, int64 [n]."""
+        return self.mask.sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the store."""
@@ -83,6 +90,12 @@ class PackedStore:
         shifts = torch.arange(8, device=chosen.device, dtype=torch.uint8)
         unpacked = (chosen.unsqueeze(-1) >> shifts) & 1
         return unpacked.flatten(1)[:, : self.num_classes].bool()
+
+    def sizes(self) -> Tensor:
+        """Return how many candidates each set has, int64 [n]: the bits of a byte are added in pairs, fours, eights."""
+        bits = self.bits - ((self.bits >> 1) & 0x55)
+        bits = (bits & 0x33) + ((bits >> 2) & 0x33)
+        return ((bits + (bits >> 4)) & 0x0F).sum(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the store."""
@@ -121,6 +134,10 @@ class SparseStore:
         mask = torch.zeros(len(index), self.num_classes, dtype=torch.bool, device=self.classes.device)
         mask[row, self.classes[position].long()] = True
         return mask
+
+    def sizes(self) -> Tensor:
+        """Return how many candidates each set has, int64 [n]."""
+        return self.offsets.diff()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the store."""
@@ -174,9 +191,22 @@ def join(parts: list[Store], num_classes: int) -> Store:
 
 
 def from_tensors(kind: str, tensors: dict[str, Tensor], num_classes: int) -> Store:
-    """Rebuild a store from `tensors()`."""
+    """Rebuild a store from `tensors()`; what no store would write is a ValueError."""
     if kind == "dense":
         return DenseStore(tensors["mask"].bool())
     if kind == "packed":
-        return PackedStore(tensors["bits"], num_classes)
-    return SparseStore(tensors["offsets"], tensors["classes"], num_classes)
+        bits = tensors["bits"]
+        if num_classes % 8 and bool((bits[:, -1] >> (num_classes % 8)).any()):
+            raise ValueError("there are bits beyond the last class")
+        return PackedStore(bits, num_classes)
+    if kind != "sparse":
+        raise ValueError(f"there is no storage {kind!r}")
+    offsets, classes = tensors["offsets"], tensors["classes"]
+    counts = offsets.diff()
+    if int(offsets[0]) != 0 or int(offsets[-1]) != len(classes) or bool((counts < 0).any()):
+        raise ValueError("sets do not follow each other")
+    row = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    inside = bool(((classes >= 0) & (classes < num_classes)).all())
+    if not inside or bool((row * num_classes + classes).diff().le(0).any()):
+        raise ValueError("the classes of a set are not in order, or out of range")
+    return SparseStore(offsets, classes, num_classes)
