@@ -14,13 +14,16 @@ CORE = ROOT / "wsl_toolkit"
 BUILTINS = ROOT / "plugins" / "wsl_builtins"
 
 LAYERS = [
-    {"errors", "version", "files"},
+    {"errors", "version", "files", "processes", "signals", "memory"},
     {"settings", "parameters", "storage", "streams", "losses"},
     {"labels"},
     {"components", "data", "hookspecs"},
-    {"registry", "metrics", "risk", "assumptions", "optimisers", "compatibility"},
+    {"registry", "metrics", "risk", "assumptions", "optimisers", "compatibility", "checkpoints"},
     {"plugins", "blame", "engine", "config", "theory", "problem", "records", "environment"},
-    {"tracking", "trial", "result", "options", "plots"},
+    {"tracking", "trial_memory", "trial", "result", "options", "plots"},
+    {"delivery"},
+    {"tracked_run"},
+    {"session"},
     {"summary"},
     {"runner"},
     {"study"},
