@@ -10,12 +10,17 @@ from wsl_toolkit.version import __version__
 COMMANDS = {
     "run": ("wsl_toolkit.cli.run:run", "Train a classifier from candidate sets, tracked in MLflow."),
     "ui": ("wsl_toolkit.cli.ui:ui", "Browse runs in the MLflow interface."),
+    "sync": ("wsl_toolkit.cli.sync:sync", "Deliver what the tracking store did not take."),
     "study": ("wsl_toolkit.cli.study:study", "Compare methods: many runs from one description."),
     "report": ("wsl_toolkit.cli.report:report", "Tables and figures of a study."),
     "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
     "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
     "inspect": ("wsl_toolkit.cli.inspect:inspect", "Look at a label generator, and prove its setting."),
     "verify": ("wsl_toolkit.cli.verify:verify", "Show which estimator is unbiased under which generator."),
+    "audit": ("wsl_toolkit.cli.audit:audit", "Audit your own candidate sets: what they are, what fits them."),
+    "fit": ("wsl_toolkit.cli.fit:fit", "Train a classifier on your own candidate sets."),
+    "predict": ("wsl_toolkit.cli.predict:predict", "Predict classes and probabilities with a fitted model."),
+    "clean": ("wsl_toolkit.cli.clean:clean", "The most likely true label of each of your examples, for review."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
     "plugins": ("wsl_toolkit.cli.plugin_list:list_plugins", "Short for `wsl plugin list`."),
 }

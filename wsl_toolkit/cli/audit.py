@@ -1,0 +1,85 @@
+"""`wsl audit DATA`: can these candidate sets be learned from, and by what?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, load_data
+from wsl_toolkit.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from wsl_toolkit.audit.report import Audit
+
+EPILOG = """\b
+Examples:
+  wsl audit lost.mat
+  wsl audit birds.csv --candidates-column species
+  wsl audit birds.csv --html audit.html
+  wsl audit birds.csv --help        (shows the options of that format)
+"""
+
+COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
+
+
+@click.command("audit", cls=DataCommand, choose=chooser(), epilog=EPILOG)
+@data_argument
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a self-contained page with plots.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the simulations.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+def audit(data: Path, **options: Any) -> None:
+    """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
+    from wsl_toolkit.audit import report
+
+    found = report.audit(load_data(data, options), load_plugins().registry, seed=options["seed"])
+    if options["html"]:
+        from wsl_toolkit.audit.page import page
+        from wsl_toolkit.files import write_atomically
+
+        write_atomically(options["html"], page(found))
+    if options["as_json"]:
+        print_json(found.to_dict())
+        return
+    show(found)
+    if options["html"]:
+        console().print(f"The page is {options['html']}", markup=False)
+
+
+def show(found: Audit) -> None:
+    """Print the audit for people."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from wsl_toolkit.audit.report import p_text, summary_lines
+
+    out = console()
+    facts = Table(title=escape(found.name), title_justify="left", show_header=False, box=None, pad_edge=False)
+    for name, value in summary_lines(found).items():
+        facts.add_row(f"[bold]{name}[/]", escape(value))
+    out.print(facts)
+    for note in found.notes:
+        out.print(f"[bold yellow]![/] {escape(note)}")
+    settings = Table(title="\nWhich assumptions hold", title_justify="left", box=None, pad_edge=False)
+    for heading in ("setting", "verdict", "why"):
+        settings.add_column(heading, no_wrap=heading != "why")
+    for setting, (verdict, why) in found.verdicts.items():
+        settings.add_row(str(setting), f"[{COLOURS[verdict]}]{verdict}[/]", escape(why))
+    out.print(settings)
+    tests = Table(title="\nTests", title_justify="left", box=None, pad_edge=False)
+    for heading in ("setting", "p-value", "question", "finding"):
+        tests.add_column(heading, no_wrap=heading in ("setting", "p-value"))
+    for check in found.checks:
+        colour = COLOURS[check.verdict]
+        tests.add_row(
+            str(check.setting), f"[{colour}]{p_text(check.p_value)}[/]", escape(check.question), escape(check.words)
+        )
+    out.print(tests)
+    order = Table(title="\nEstimators, best first", title_justify="left", box=None, pad_edge=False)
+    for heading in ("estimator", "fit", "why"):
+        order.add_column(heading, no_wrap=heading != "why")
+    for choice in found.recommendations:
+        order.add_row(choice.estimator, choice.fit, escape(choice.why))
+    out.print(order)

@@ -1,0 +1,71 @@
+"""`wsl clean DATA`: the most likely true label of every example, judged by models that did not learn from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, fit_options, load_data, training_options
+from wsl_toolkit.plugins import load_plugins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPILOG = """\b
+Examples:
+  wsl clean lost.mat --out lost-cleaned.csv
+  wsl clean birds.csv --candidates-column species --out cleaned.csv --folds 10
+The column `review` ranks the examples: 1 is the one whose label is the least sure.
+"""
+
+
+@click.command("clean", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
+@data_argument
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Parts of the data.")
+@training_options
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON on standard output.")
+def clean(data: Path, **options: Any) -> None:
+    """Give every example its most likely label with a confidence, out of fold, and rank the examples for review."""
+    from wsl_toolkit import cleaning
+    from wsl_toolkit.audit.report import best_estimator
+    from wsl_toolkit.cli.progress import progress
+    from wsl_toolkit.formats import results
+    from wsl_toolkit.signals import listening
+
+    results.check_ending(options["out"])
+    registry = load_plugins().registry
+    loaded = load_data(data, options)
+    chosen = fit_options(options, lambda: best_estimator(loaded, registry, seed=options["seed"]))
+    with progress(quiet=options["quiet"]) as listener, listening() as stop:
+        found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
+    frame = cleaning.to_frame(loaded, found)
+    results.write_frame(frame, options["out"])
+    summary = cleaning.summarise(loaded, found)
+    if options["as_json"]:
+        print_json({"out": str(options["out"]), "estimator": chosen.estimator.name, **summary})
+    else:
+        _show(frame, summary, options["out"])
+
+
+def _show(frame: pd.DataFrame, summary: dict[str, Any], out: Path) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    screen = console()
+    for name, value in summary.items():
+        if value is not None:
+            text = f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
+            screen.print(f"[bold]{name.replace('_', ' ')}[/]: {text}")
+    table = Table(title="\nFirst for review", title_justify="left", box=None, pad_edge=False)
+    columns = ("id", "label", "confidence", "candidates", "predicted")
+    for heading in columns:
+        table.add_column(heading)
+    for row in frame.sort_values("review").head(10).to_dict("records"):
+        cells = (f"{row[c]:.3f}" if c == "confidence" else str(row[c]) for c in columns)
+        table.add_row(*(escape(cell) for cell in cells))
+    screen.print(table)
+    screen.print(f"All {len(frame):,} examples are in {out}", markup=False)

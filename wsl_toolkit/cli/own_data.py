@@ -1,0 +1,124 @@
+"""What `wsl audit`, `fit`, `clean` and `predict` share: DATA as an argument whose ending chooses the format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wsl_toolkit.components import Component
+from wsl_toolkit.config import DEFAULT_COMPONENTS
+from wsl_toolkit.formats import sources
+from wsl_toolkit.options import ComponentCommand, given_values, peek
+from wsl_toolkit.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from wsl_toolkit.data import Data
+
+FLAGS = frozenset({"--json", "--quiet", "--help", "-h", "--refit", "--no-track"})
+"""Options that take no value, so that the argument after one of them is not mistaken for its value."""
+
+
+class DataCommand(ComponentCommand):
+    """A command on DATA: the options of the dataset that reads it join the command's own, without a prefix."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters except the path, which is the argument itself."""
+        return [option for option in super().get_params(ctx) if "--path" not in option.opts]
+
+
+def positionals(args: Sequence[str]) -> list[str]:
+    """Return the raw arguments that are neither options nor values of options."""
+    found: list[str] = []
+    takes_value = False
+    for arg in args:
+        if takes_value:
+            takes_value = False
+        elif arg.startswith("-") and arg != "-":
+            takes_value = "=" not in arg and arg not in FLAGS
+        else:
+            found.append(arg)
+    return found
+
+
+def chooser(place: int = 0, *, trains: bool = False) -> Callable[[Sequence[str]], list[tuple[str, type[Component]]]]:
+    """Return a function that reads off the raw arguments which components' options are wanted."""
+
+    def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
+        registry = load_plugins().registry
+        chosen: list[tuple[str, type[Component]]] = []
+        paths = positionals(args)
+        if len(paths) > place:
+            chosen.append(("", sources.reader_of(Path(paths[place]), registry)))
+        if trains:
+            for role in ("estimator", "backbone"):
+                name = peek(args, f"--{role}") or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
+                if name is not None:
+                    chosen.append((f"{role}-", registry.get(role, name)))
+        return chosen
+
+    return choose
+
+
+def load_data(path: Path, options: dict[str, Any]) -> Data:
+    """Read DATA with the options that were given for its format."""
+    registry = load_plugins().registry
+    values = given_values(options, "", sources.reader_of(path, registry))
+    values.pop(sources.PATH, None)
+    return sources.load(path, values, registry, options["data_dir"])
+
+
+def chosen_component(options: dict[str, Any], role: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and the given parameters of a role, or None if it was left open."""
+    name = options[role] or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
+    if name is None:
+        return None
+    return name, given_values(options, f"{role}-", load_plugins().registry.get(role, name))
+
+
+def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add DATA and --data-dir."""
+    command = click.option(
+        "--data-dir",
+        envvar="WSL_DATA_DIR",
+        type=click.Path(path_type=Path),
+        default=Path("data"),
+        show_default=True,
+        help="Where DATA is looked for if it is not here.",
+    )(command)
+    return click.argument("data", type=click.Path(path_type=Path))(command)
+
+
+def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that train."""
+    options = (
+        click.option("--estimator", metavar="NAME", help="Which estimator.  [default: the audit's first choice]"),
+        click.option("--backbone", metavar="NAME", help=f"Which network.  [default: {DEFAULT_COMPONENTS['backbone']}]"),
+        click.option("--epochs", type=click.IntRange(min=1), help="Passes over the data.  [default: by its size]"),
+        click.option("--batch-size", type=click.IntRange(min=1), help="Mini-batch.  [default: by the data's size]"),
+        click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.  [default: selected]"),
+        click.option("--weight-decay", type=click.FloatRange(min=0), help="l2 regularisation.  [default: selected]"),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all streams."),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
+        click.option("--quiet", is_flag=True, help="No progress."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -> Any:
+    """Return what to fit: what was given, and the audit's first choice where nothing was."""
+    from wsl_toolkit.fitting import options_for
+
+    estimator = chosen_component(options, "estimator") or (best(), {})
+    keys = ("epochs", "batch_size", "lr", "weight_decay", "seed", "device")
+    return options_for(
+        load_plugins().registry,
+        estimator=estimator,
+        backbone=chosen_component(options, "backbone"),
+        **{key: options[key] for key in keys},
+        **more,
+    )

@@ -1,0 +1,43 @@
+"""`wsl predict MODEL DATA`: class names and probabilities for raw rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wsl_toolkit.cli.console import console
+from wsl_toolkit.plugins import load_plugins
+
+EPILOG = """\b
+Examples:
+  wsl predict bird-model new-birds.csv
+  wsl predict bird-model new-birds.csv --id-column ring --out predictions.parquet
+"""
+
+
+@click.command("predict", epilog=EPILOG)
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.  [default: CSV on stdout]"
+)
+@click.option("--id-column", help="A column that names the examples; it is copied to the result.")
+def predict(model: Path, data: Path, out: Path | None, id_column: str | None) -> None:
+    """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
+    from wsl_toolkit.formats import raw, results
+    from wsl_toolkit.models import Model
+    from wsl_toolkit.serving import find_weights, predictions
+
+    if out is not None:
+        results.check_ending(out)
+    loaded = Model.load(find_weights(model), load_plugins().registry)
+    x, ids = raw.read_raw(data, loaded, id_column)
+    frame = predictions(loaded, loaded.probabilities(x))
+    if ids is not None:
+        frame.insert(0, "id", ids)
+    if out is None:
+        click.echo(frame.to_csv(index=False), nl=False)
+        return
+    results.write_frame(frame, out)
+    console(stderr=True).print(f"{len(frame):,} predictions in {out}", markup=False)
