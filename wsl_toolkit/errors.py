@@ -55,6 +55,10 @@ class InterruptedRunError(WslError):
         super().__init__(message)
         self.exit_code = exit_code
 
+    def advise(self, text: str) -> InterruptedRunError:
+        """Return the same with what to do about it, in the place of earlier advice."""
+        return InterruptedRunError(f"{str(self).partition('; go on with')[0]}; {text}", self.exit_code)
+
 
 class CheckpointError(WslError):
     """A checkpoint that is damaged, or that belongs to another run than the one to be resumed."""

@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
 from wsl_toolkit import environment, summary
 from wsl_toolkit.blame import blame
-from wsl_toolkit.components import Backbone, Estimator, Generator
-from wsl_toolkit.config import RunConfig
+from wsl_toolkit.checkpoints import Checkpoints
+from wsl_toolkit.config import RunConfig, from_dict, read_toml
 from wsl_toolkit.data import Data
 from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.errors import ConfigError, one_line
+from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.memory import explain_memory
 from wsl_toolkit.problem import Problem, make_problem
-from wsl_toolkit.records import RunFolder
+from wsl_toolkit.records import RunFolder, children_of, same_metrics
 from wsl_toolkit.registry import Registry
 from wsl_toolkit.result import RunResult
-from wsl_toolkit.tracking import CANDIDATES_FILE, RunFacts, TrackedRun, Tracker
-from wsl_toolkit.trial import TrialResult, check_training, run_trial
+from wsl_toolkit.session import Listener, Parts, Session, tracked_in
+from wsl_toolkit.signals import listening
+from wsl_toolkit.tracked_run import TrackedRun
+from wsl_toolkit.tracking import CANDIDATES_FILE, RunFacts, Tracker
+from wsl_toolkit.trial import TrialOutcome, TrialResult, check_training, run_trial
+from wsl_toolkit.trial_memory import TrialMemory
 
 MAX_LOGGED_CANDIDATES = 64 * 2**20
 """Candidate sets larger than this are tracked by their hash alone."""
 
-
-class Listener(Protocol):
-    """Whoever shows a run's progress."""
-
-    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
-        """A trial begins."""
-
-    def epoch(self, record: EpochRecord) -> None:
-        """An epoch ended."""
-
-    def note(self, text: str) -> None:
-        """Something that the user should know, said once."""
-
-
-@attrs.frozen(kw_only=True)
-class Parts:
-    """The configured components of a run; there is no generator where the data has candidate sets."""
-
-    data: Data
-    generator: Generator | None
-    estimator: Estimator
-    backbone: Backbone
+CANDIDATES_INPUT = "candidate-sets"
 
 
 def run(
@@ -59,11 +44,43 @@ def run(
     *,
     data_dir: Path,
     tags: dict[str, str],
+    checkpoint_every: int | None = None,
 ) -> RunResult:
     """Carry out a configuration, one run for one trial, or a parent with a child for each of several.
 
     The store is opened only when configuration and data are known to be sound, so that a mistake records nothing.
     """
+    return _prepare(config, registry, open_tracker, listener, data_dir, checkpoint_every, tags, None)
+
+
+def resume(
+    folder: RunFolder,
+    registry: Registry,
+    open_tracker: Callable[[], Tracker],
+    listener: Listener,
+    *,
+    data_dir: Path | None = None,
+    checkpoint_every: int | None = None,
+) -> RunResult:
+    """Go on with a run that was interrupted, from its newest checkpoints, to the same bits."""
+    if folder.result() is not None:
+        raise ConfigError(f"run {folder.run_id} is complete: there is nothing to resume")
+    file = folder.path / "config.toml"
+    config = from_dict(read_toml(file), str(file))
+    place = data_dir or Path(folder.fact("data_dir", "data"))
+    return _prepare(config, registry, open_tracker, listener, place, checkpoint_every, folder.fact("tags", {}), folder)
+
+
+def _prepare(
+    config: RunConfig,
+    registry: Registry,
+    open_tracker: Callable[[], Tracker],
+    listener: Listener,
+    data_dir: Path,
+    checkpoint_every: int | None,
+    tags: dict[str, str],
+    folder: RunFolder | None,
+) -> RunResult:
     config = config.resolved(registry)
     check_training(config.training)
     parts = load_parts(config, registry, data_dir)
@@ -77,24 +94,46 @@ def run(
         params=config.flat(),
         tags={**environment.tags(), **summary.provenance(config, registry), **summary.verdict(notes), **tags},
         description=summary.describe_start(config, parts.estimator, notes),
+        parent=folder.fact("parent") if folder else None,
     )
+    with listening() as stop:
+        session = Session(
+            config=config,
+            registry=registry,
+            tracker=tracker,
+            listener=listener,
+            parts=parts,
+            stop=stop,
+            checkpoint_every=checkpoint_every,
+            data_dir=data_dir.resolve(),
+        )
+        return _carry_out(session, facts, notes, folder)
+
+
+def _carry_out(session: Session, facts: RunFacts, notes: tuple[str, ...], folder: RunFolder | None) -> RunResult:
+    config = session.config
     seeds = range(config.training.seed, config.training.seed + config.training.trials)
-    results: list[TrialResult] = []
-    with _tracked(tracker, facts, config, listener) as (tracked, folder):
+    outcomes: list[TrialOutcome] = []
+    with tracked_in(session, facts, config, folder) as tracked:
+        begun = children_of(tracked.folder) if folder is not None and len(seeds) > 1 else {}
         for number, seed in enumerate(seeds, start=1):
-            listener.trial(number, len(seeds), seed, config.training.epochs)
+            session.stop.grant(f" before trial {number} of {len(seeds)}")
+            session.listener.trial(number, len(seeds), seed, config.training.epochs)
             if len(seeds) == 1:
-                results.append(_trial(config, registry, parts, seed, tracked, folder, listener))
+                outcomes.append(_trial(session, config, seed, tracked))
+                continue
+            child = begun.get(seed)
+            if child is not None and (done := _finished(child)) is not None:
+                session.listener.epoch(done.records[-1])
+                outcomes.append(done)
                 continue
             one = attrs.evolve(config, training=attrs.evolve(config.training, seed=seed, trials=1))
-            child = attrs.evolve(facts, name=f"{facts.name} | seed {seed}", params=one.flat(), parent=tracked.run_id)
-            with _tracked(tracker, child, one, listener) as (child_run, child_folder):
-                results.append(_trial(one, registry, parts, seed, child_run, child_folder, listener))
-        result = _collect(config, tracker, tracked.run_id, facts.name, results, notes)
-        # A single trial has its means too, so that one column of the runs table compares all runs.
-        tracked.log_metrics({f"{k}_mean": v for k, v in result.mean.items()}, config.training.epochs)
-        tracked.log_metrics({f"{k}_stderr": v for k, v in result.stderr.items()}, config.training.epochs)
-        _log_outcome(tracked, folder, result, results)
+            about = attrs.evolve(facts, name=f"{facts.name} | seed {seed}", params=one.flat(), parent=tracked.run_id)
+            with tracked_in(session, about, one, child) as tracked_child:
+                outcomes.append(_trial(session, one, seed, tracked_child))
+                tracked_child.folder.write_result(summary.trial_facts(outcomes[-1]))
+        result = _collect(config, session.tracker, tracked.run_id, facts.name, outcomes, notes)
+        _log_outcome(tracked, result, outcomes)
     return result
 
 
@@ -116,52 +155,120 @@ def _used(config: RunConfig, parts: Parts) -> dict[str, tuple[str, dict[str, Any
     return {role: value for role, value in config.components.items() if role not in idle}
 
 
-def _trial(
-    config: RunConfig,
-    registry: Registry,
-    parts: Parts,
-    seed: int,
-    tracked: TrackedRun,
-    folder: RunFolder,
-    listener: Listener,
-) -> TrialResult:
-    problem = _problem(config, registry, parts, seed)
-    _log_inputs(tracked, folder, parts.data, problem)
-
-    def on_epoch(record: EpochRecord) -> None:
-        folder.append(record)
-        tracked.log_epoch(record)
-        listener.epoch(record)
-
+def _trial(session: Session, config: RunConfig, seed: int, tracked: TrackedRun) -> TrialResult:
+    listener, folder = session.listener, tracked.folder
     names = {role: name for role, (name, _) in config.components.items()}
-    with blame(registry, "backbone", names["backbone"]), blame(registry, "estimator", names["estimator"]):
-        result = run_trial(problem, parts.estimator, parts.backbone, config.training, seed, on_epoch)
+    wanted = config.training
+    advice = f"lower --batch-size (now {wanted.batch_size}), or choose a smaller --backbone or less data"
+    with explain_memory(advice):
+        problem = _problem(config, session, seed)
+        _log_inputs(tracked, session.parts.data, problem)
+        memory = _memory(session, config, folder, problem)
+        known = {timed.record.epoch: timed.record for timed in folder.restore_records(list(memory.past.records))}
+        if memory.place is not None:
+            listener.note(f"going on from {memory.place} of {wanted.epochs}")
+
+        def on_epoch(record: EpochRecord) -> None:
+            listener.epoch(record)
+            _explain(session, record, known.get(record.epoch))
+            if record.epoch not in known:
+                tracked.log_epoch(folder.append(record))
+
+        with (
+            blame(session.registry, "backbone", names["backbone"]),
+            blame(session.registry, "estimator", names["estimator"]),
+        ):
+            parts = session.parts
+            result = run_trial(
+                problem, parts.estimator, parts.backbone, wanted, seed, on_epoch, memory=memory, stop=session.stop
+            )
     tracked.flush()
     tracked.log_figure(summary.curve_figure([result.records], summary.run_name(config)), "figures/learning_curve.png")
-    tracked.log_model(*summary.deployable(result.model, problem, parts.data))
-    folder.write_result(summary.trial_facts(result))
+    tracked.log_model(*summary.deployable(result.model, problem, session.parts.data))
     return result
 
 
-def _problem(config: RunConfig, registry: Registry, parts: Parts, seed: int) -> Problem:
-    wanted = config.training
-    guard = blame(registry, "generator", parts.generator.name) if parts.generator else contextlib.nullcontext()
+def _memory(session: Session, config: RunConfig, folder: RunFolder, problem: Problem) -> TrialMemory:
+    """Return where a trial's checkpoints go, bound to what the trial depends on."""
+    held_out = problem.validation_candidates
+    identity = {
+        "configuration": config.to_toml(),
+        "data": session.parts.data.digest(),
+        "candidate sets": problem.train_candidates.content_hash,
+        "held-out candidate sets": held_out.content_hash if held_out is not None else "",
+    }
+    note = session.listener.note
+    kept = Checkpoints(folder.path / "checkpoints", every=session.checkpoint_every, note=note)
+    return TrialMemory(kept, identity, note)
+
+
+def _explain(session: Session, record: EpochRecord, before: EpochRecord | None) -> None:
+    """Say once what a user may stumble over: a negative risk, a loss that is no number, an epoch that came out anew."""
+    risk = record.metrics["train/risk"]
+    if risk < 0:
+        session.note_once(
+            "negative",
+            f"the empirical risk is negative ({risk:.4g} at epoch {record.epoch}). That is no fault of the run: an "
+            "unbiased estimate weighs some losses negatively, and a network that fits the sets closely can push it "
+            "below zero. Read it as a sign of over-fitting, against which weight decay and fewer epochs help",
+        )
+    if not math.isfinite(risk):
+        session.note_once(
+            "nan", f"the loss became {risk} in epoch {record.epoch}; the run goes on because of --on-nan continue"
+        )
+    if before is not None and not same_metrics(before.metrics, record.metrics):
+        session.note_once(
+            "differs",
+            f"epoch {record.epoch} did not come out as it did before the interruption: the result is the same up to "
+            "rounding only (another machine, or a component that is not reproducible)",
+        )
+
+
+def _finished(folder: RunFolder) -> TrialOutcome | None:
+    """Return what came of a trial that is complete on disk."""
+    facts = folder.result()
+    if facts is None:
+        return None
+    return TrialOutcome(
+        seed=facts["seed"],
+        records=tuple(timed.record for timed in folder.records()),
+        candidates_hash=facts["candidates"]["hash"],
+        mean_size=facts["candidates"]["mean_size"],
+        seconds=facts["seconds"],
+    )
+
+
+def _problem(config: RunConfig, session: Session, seed: int) -> Problem:
+    wanted, parts = config.training, session.parts
+    guard = blame(session.registry, "generator", parts.generator.name) if parts.generator else contextlib.nullcontext()
     with guard:
         return make_problem(parts.data, parts.generator, seed=seed, validation=wanted.validation, test=wanted.test)
 
 
-def _log_inputs(tracked: TrackedRun, folder: RunFolder, data: Data, problem: Problem) -> None:
+def _log_inputs(tracked: TrackedRun, data: Data, problem: Problem) -> None:
+    """Record what the run learns from; a resumed run must learn from the same."""
     candidates = problem.train_candidates
-    tracked.log_input(data.name, data.digest(), "training")
-    tracked.log_input("candidate-sets", candidates.content_hash, "labels")
-    if candidates.nbytes <= MAX_LOGGED_CANDIDATES:
-        path = folder.path / CANDIDATES_FILE
+    for name, digest, context in (
+        (data.name, data.digest(), "training"),
+        (CANDIDATES_INPUT, candidates.content_hash, "labels"),
+    ):
+        before = {item["context"]: item["digest"] for item in tracked.folder.fact("inputs", [])}.get(context, digest)
+        if before != digest:
+            what = "the candidate sets" if context == "labels" else f"the data of {name}"
+            raise DataError(
+                f"{what} changed since run {tracked.run_id} began (digest {digest[:12]}, then {before[:12]}): restore "
+                "what was there, or start a new run"
+            )
+        tracked.log_input(name, digest, context)
+    path = tracked.folder.path / CANDIDATES_FILE
+    if not path.exists():
         candidates.save(path)
-        tracked.log_file(path)
+        if candidates.nbytes <= MAX_LOGGED_CANDIDATES:
+            tracked.log_file(path)
 
 
 def _collect(
-    config: RunConfig, tracker: Tracker, run_id: str, name: str, results: list[TrialResult], notes: tuple[str, ...]
+    config: RunConfig, tracker: Tracker, run_id: str, name: str, results: list[TrialOutcome], notes: tuple[str, ...]
 ) -> RunResult:
     finals = [{**result.final, "candidates/mean_size": result.mean_size} for result in results]
     shared = [key for key in finals[0] if all(key in final for final in finals)]
@@ -180,35 +287,19 @@ def _collect(
     )
 
 
-def _log_outcome(tracked: TrackedRun, folder: RunFolder, result: RunResult, results: list[TrialResult]) -> None:
-    if len(results) > 1:
-        figure = summary.curve_figure([r.records for r in results], result.name)
-        tracked.log_figure(figure, "figures/learning_curve.png")
-        folder.write_result(result.to_dict())
+def _log_outcome(tracked: TrackedRun, result: RunResult, outcomes: list[TrialOutcome]) -> None:
+    """Write the whole run's end down: on disk all of it before the result, whose presence means that it is complete."""
+    tracked.folder.note(description=summary.describe_result(result))
+    # A single trial has its means too, so that one column of the runs table compares all runs.
+    means = {f"{key}_mean": value for key, value in result.mean.items()}
+    errors = {f"{key}_stderr": value for key, value in result.stderr.items()}
+    tracked.log_summary({**means, **errors}, result.config.training.epochs)
+    if len(outcomes) > 1:
+        tracked.log_figure(
+            summary.curve_figure([o.records for o in outcomes], result.name), "figures/learning_curve.png"
+        )
     tracked.describe(summary.describe_result(result))
-
-
-@contextlib.contextmanager
-def _tracked(
-    tracker: Tracker, facts: RunFacts, config: RunConfig, listener: Listener
-) -> Iterator[tuple[TrackedRun, RunFolder]]:
-    """Open a run and its folder, and end it truthfully: FINISHED, KILLED by the user, or FAILED with its message."""
-    tracked = tracker.start(facts)
-    folder = RunFolder(tracker.home, tracked.run_id)
-    folder.write_config(config.to_toml())
-    tracked.log_text(config.to_toml(), "config.toml")
-    try:
-        yield tracked, folder
-    except KeyboardInterrupt:
-        tracked.finish("KILLED")
-        raise
-    except BaseException as error:
-        tracked.describe(f"**Failed**: {one_line(error)}")
-        tracked.finish("FAILED")
-        raise
-    tracked.finish("FINISHED")
-    if tracked.warning:
-        listener.note(f"{tracked.warning}; the full record is in {folder.path}")
+    tracked.folder.write_result(result.to_dict() if len(outcomes) > 1 else summary.trial_facts(outcomes[0]))
 
 
 def check_tags(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -12,10 +12,12 @@ from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.config import RunConfig
 from wsl_toolkit.data import Data
 from wsl_toolkit.engine import EpochRecord
+from wsl_toolkit.parameters import parameters_of, plain
+from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.problem import Problem
 from wsl_toolkit.registry import Registry
 from wsl_toolkit.result import RunResult
-from wsl_toolkit.trial import TrialResult
+from wsl_toolkit.trial import TrialOutcome
 
 SHOWN = {
     "test/accuracy": "test accuracy",
@@ -29,10 +31,16 @@ SHOWN = {
 
 
 def component_label(config: RunConfig, role: str) -> str:
-    """Return 'name' or 'name(key=value, …)' with the parameters that matter for reading."""
+    """Return 'name' or 'name(key=value, …)': a generator's numbers, and whatever is not at its default."""
     name, values = config.components[role]
-    shown = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items() if v is not None)
-    return f"{name}({shown})" if shown and len(shown) <= 40 else name
+    known = parameters_of(load_plugins().registry.get(role, name))
+    shown = {
+        key: f"{value:g}" if isinstance(value, float) else value
+        for key, value in values.items()
+        if value != plain(known[key].default) or (role == "generator" and isinstance(value, int | float))
+    }
+    text = ", ".join(f"{key}={value}" for key, value in shown.items())
+    return f"{name}({text})" if text and len(text) <= 60 else name
 
 
 def run_name(config: RunConfig) -> str:
@@ -90,7 +98,7 @@ def shown_value(result: RunResult, key: str) -> str:
     return f"{value} ± {result.stderr[key]:.4f}" if key in result.stderr else value
 
 
-def trial_facts(result: TrialResult) -> dict[str, Any]:
+def trial_facts(result: TrialOutcome) -> dict[str, Any]:
     """Return a trial for JSON."""
     return {
         "seed": result.seed,

@@ -1,43 +1,53 @@
-"""MLflow, and the only module that imports it: stores, runs, metrics, artifacts, models.
+"""MLflow's stores: which one, whether it answers, its experiments and pages. The only module that imports MLflow.
 
-Our own record on disk is the source of truth (`records.py`); MLflow gets it in batches. A store that goes away in the
-middle stops no training: what did not arrive is kept, and delivered at the end if the store is back.
+Our own record on disk is the source of truth (`records.py`); a store gets it in batches (`tracked_run.py`), and what
+did not arrive is delivered later (`delivery.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import getpass
+import http.client
 import json
 import logging
 import os
+import random
 import re
 import sqlite3
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
-from wsl_toolkit.engine import EpochRecord
 from wsl_toolkit.errors import TrackingError, did_you_mean, one_line
 from wsl_toolkit.labels import CandidateSets
+
+T = TypeVar("T")
 
 HOME = Path("wsl-runs")
 """The one folder on disk, in the working directory: database, artifacts, records."""
 
-FLUSH_SECONDS = 5.0
 REACH_SECONDS = 5.0
+BUSY_SECONDS = 60.0
+"""For so long a store that is locked by other writers is asked again."""
+
 BATCH = 1000
 CANDIDATES_FILE = "candidates.safetensors"
 
 
-def redact(uri: str) -> str:
-    """Hide the user and the password of a URI."""
-    return re.sub(r"://[^/@\s]+@", "://***@", uri)
+_SECRET_KEYS = "password|passwd|pwd|token|secret|key|signature|sig|credential"
+
+
+def redact(text: str) -> str:
+    """Hide users, passwords and tokens of every URI in a text."""
+    # Up to the last @ before the host: a password may hold one itself.
+    text = re.sub(r"://[^/\s?#'\"]*@", "://***@", text)
+    return re.sub(rf"(?i)([?&;][\w.-]*(?:{_SECRET_KEYS})[\w.-]*=)[^&;#\s'\"]+", r"\1***", text)
 
 
 def default_uri(home: Path = HOME) -> str:
@@ -53,7 +63,8 @@ def choose_uri(option: str | None, home: Path = HOME) -> str:
 def import_mlflow() -> Any:
     """Import MLflow with bounded waits, quiet, and without telemetry."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
@@ -80,18 +91,28 @@ class Tracker:
     def __init__(self, uri: str, experiment: str, home: Path = HOME) -> None:
         self.uri = uri
         self.home = home
-        if uri.startswith(("http://", "https://")):
-            _reach(uri)
+        self.line = Line()
+        self.check_answers()
         try:
             with _creation_lock(uri, home):
                 mlflow = import_mlflow()
                 self.client = mlflow.MlflowClient(tracking_uri=uri)
-                self.experiment_id = self._experiment(experiment)
+                self.experiment_id = insist(lambda: self._experiment(experiment))
         except TrackingError:
             raise
         except Exception as error:
             raise TrackingError(f"the tracking store {redact(uri)} cannot be used: {redact(one_line(error))}") from None
         self.experiment = experiment
+
+    def check_answers(self) -> None:
+        """Fail soon if a server does not answer."""
+        if self.uri.startswith(("http://", "https://")):
+            _reach(self.uri)
+
+    @property
+    def label(self) -> str | None:
+        """The store as run folders remember it: no secrets, and None for the embedded one, which moves with them."""
+        return None if self.uri == default_uri(self.home) else redact(self.uri)
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -106,124 +127,41 @@ class Tracker:
             )
         return str(found.experiment_id)
 
-    def start(self, facts: RunFacts) -> TrackedRun:
-        """Begin a run."""
-        from mlflow.entities import Param
 
-        tags = {
-            "mlflow.user": _user(),
-            "mlflow.source.name": "wsl",
-            "mlflow.source.type": "LOCAL",
-            "mlflow.note.content": facts.description,
-            **facts.tags,
-        }
-        if facts.parent:
-            tags["mlflow.parentRunId"] = facts.parent
-        run = self.client.create_run(self.experiment_id, tags=tags, run_name=facts.name)
-        params = [Param(key, str(value)[:6000]) for key, value in facts.params.items()]
-        self.client.log_batch(run.info.run_id, params=params)
-        return TrackedRun(self, run.info.run_id)
+class Line:
+    """When to speak to a store again: not soon after a failure, so that a lost store costs training next to nothing."""
+
+    FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
+
+    def __init__(self) -> None:
+        self._wait = self.FIRST_WAIT
+        self._dead_until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an attempt is worth its time."""
+        return time.monotonic() >= self._dead_until
+
+    def worked(self) -> None:
+        """The store answered."""
+        self._wait, self._dead_until = self.FIRST_WAIT, 0.0
+
+    def failed(self) -> None:
+        """The store did not answer: wait longer every time."""
+        self._dead_until = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, self.LONGEST_WAIT)
 
 
-class TrackedRun:
-    """One run: metrics are buffered and sent in batches, and a lost store is a warning, not an end."""
-
-    def __init__(self, tracker: Tracker, run_id: str) -> None:
-        self.tracker = tracker
-        self.run_id = run_id
-        self.warning: str | None = None
-        self._client = tracker.client
-        self._buffer: list[Any] = []
-        self._sent_at = time.monotonic()
-
-    def log_epoch(self, record: EpochRecord) -> None:
-        """Buffer an epoch's metrics; send them every few seconds."""
-        self._add({**record.metrics, "time/epoch_seconds": record.seconds}, record.epoch)
-        if time.monotonic() - self._sent_at > FLUSH_SECONDS:
-            self.flush()
-
-    def log_metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Record summary metrics."""
-        self._add(values, step)
-
-    def _add(self, values: Mapping[str, float], step: int) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        self._buffer += [Metric(key, float(value), now, step) for key, value in values.items()]
-
-    def flush(self) -> None:
-        """Send what is buffered; keep it if the store does not answer."""
-        self._sent_at = time.monotonic()
-        with self._tolerant():
-            while self._buffer:
-                self._client.log_batch(self.run_id, metrics=self._buffer[:BATCH])
-                del self._buffer[:BATCH]
-
-    def describe(self, text: str) -> None:
-        """Replace the run's markdown description."""
-        with self._tolerant():
-            self._client.set_tag(self.run_id, "mlflow.note.content", text)
-
-    def log_text(self, text: str, name: str) -> None:
-        """Store a small text file with the run."""
-        with self._tolerant():
-            self._client.log_text(self.run_id, text, name)
-
-    def log_figure(self, figure: Any, name: str) -> None:
-        """Store a figure with the run."""
-        with self._tolerant():
-            self._client.log_figure(self.run_id, figure, name)
-
-    def log_file(self, path: Path, folder: str | None = None) -> None:
-        """Store a file with the run."""
-        with self._tolerant():
-            self._client.log_artifact(self.run_id, str(path), folder)
-
-    def log_input(self, name: str, digest: str, context: str) -> None:
-        """Record a dataset's name and digest, without its data, as an input of the run."""
-        from mlflow.data.code_dataset_source import CodeDatasetSource
-        from mlflow.data.meta_dataset import MetaDataset
-        from mlflow.entities import DatasetInput, InputTag
-
-        with self._tolerant():
-            dataset = MetaDataset(source=CodeDatasetSource(tags={}), name=name, digest=digest[:32])
-            tags = [InputTag("mlflow.data.context", context)]
-            self._client.log_inputs(self.run_id, [DatasetInput(dataset._to_mlflow_entity(), tags)])
-
-    def log_model(self, model: Any, example: Any) -> None:
-        """Store the network with its signature, loadable by `mlflow.pytorch.load_model`."""
-        mlflow = import_mlflow()
-        import torch
-        from mlflow.models import infer_signature
-
-        with self._tolerant():
-            with torch.no_grad():
-                output = model(example)
-            mlflow.set_tracking_uri(self.tracker.uri)
-            with mlflow.start_run(run_id=self.run_id):
-                mlflow.pytorch.log_model(
-                    model,
-                    name="model",
-                    signature=infer_signature(example.numpy(), output.numpy()),
-                    input_example=example.numpy(),
-                    pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
-                )
-
-    def finish(self, status: str) -> None:
-        """End the run as FINISHED, FAILED or KILLED."""
-        self.flush()
-        with self._tolerant():
-            self._client.set_terminated(self.run_id, status)
-
-    @contextlib.contextmanager
-    def _tolerant(self) -> Iterator[None]:
+def insist(action: Callable[[], T]) -> T:
+    """Do something again while the database is locked by other writers, within bounds."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
         try:
-            yield
+            return action()
         except Exception as error:
-            self.warning = self.warning or (
-                f"the tracking store {redact(self.tracker.uri)} did not take a record: {redact(one_line(error))}"
-            )
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.05, 0.5))  # not all at the same moment again
 
 
 COLUMNS = (
@@ -281,24 +219,20 @@ def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
         raise TrackingError(f"run {run_id} has no readable candidate sets: {one_line(error)}") from None
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
-
-
 def _reach(uri: str) -> None:
     """Fail soon if nobody answers: MLflow itself would try for minutes."""
+    parts = urllib.parse.urlsplit(uri)
+    # Without user and password: urllib takes them for a port, and would print them.
+    address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     try:
-        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=REACH_SECONDS):
+        with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=REACH_SECONDS):
             return
     except urllib.error.HTTPError:
         return  # somebody answers; MLflow will say what it thinks of the request
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise TrackingError(
-            f"no tracking server answers at {redact(uri)} ({one_line(error)}): start it, or choose another with "
-            "--tracking-uri (leave it out for the embedded database)"
+            f"no tracking server answers at {redact(uri)} ({redact(one_line(error))}): start it, or choose another "
+            "with --tracking-uri (leave it out for the embedded database)"
         ) from None
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit import metrics
+from wsl_toolkit.checkpoints import Place
 from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.config import Training
 from wsl_toolkit.engine import EpochRecord, Evaluation, Trainer, predict
@@ -18,24 +19,32 @@ from wsl_toolkit.networks import plain
 from wsl_toolkit.optimisers import make_optimizer, make_scheduler
 from wsl_toolkit.problem import Problem, training_candidates
 from wsl_toolkit.risk import Risk
+from wsl_toolkit.signals import StopRequest
 from wsl_toolkit.streams import stream, stream_seed
+from wsl_toolkit.trial_memory import TrialMemory
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class TrialResult:
-    """What came of one seed."""
+class TrialOutcome:
+    """What came of one seed, as far as the record on disk tells it."""
 
     seed: int
     records: tuple[EpochRecord, ...]
     candidates_hash: str
     mean_size: float
     seconds: float
-    model: nn.Module
 
     @property
     def final(self) -> dict[str, float]:
         """The last epoch's metrics."""
         return self.records[-1].metrics
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class TrialResult(TrialOutcome):
+    """What came of one seed that has just been trained."""
+
+    model: nn.Module
 
 
 def run_trial(
@@ -45,28 +54,44 @@ def run_trial(
     training: Training,
     seed: int,
     on_epoch: Callable[[EpochRecord], None] = lambda record: None,
+    *,
+    memory: TrialMemory | None = None,
+    stop: StopRequest | None = None,
 ) -> TrialResult:
-    """Train one seed; every random draw comes from streams of that seed, and torch's global state is left as it was."""
-    with torch.random.fork_rng(devices=[]):
+    """Train one seed; every random draw comes from streams of that seed, and torch's global state is left as it was.
+
+    With a `memory`, training goes on from its newest checkpoint and leaves new ones; a request to `stop` is granted
+    between two batches.
+    """
+    stop = stop or StopRequest()
+    memory = memory or TrialMemory()
+    with torch.random.fork_rng(devices=[]), memory.same_threads():
         trainer = make_trainer(problem, estimator, backbone, training, seed)
-        start = time.perf_counter()
-        records = []
+        trainer.stop = stop
+        past = memory.restore(trainer)
+        start = time.perf_counter() - past.seconds
+        records = list(past.records)
         for record in trainer.epochs(training.epochs):
             records.append(record)
             on_epoch(record)
+            memory.after_epoch(trainer, records, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        memory.at_end(trainer, records, seconds, finished=trainer.epoch == training.epochs)
+    if trainer.epoch < training.epochs:
+        stop.grant(f" at {Place(epoch=trainer.epoch, step=trainer.step)} of {training.epochs}")
     return TrialResult(
         seed=seed,
         records=tuple(records),
         candidates_hash=problem.train_candidates.content_hash,
         mean_size=problem.train_candidates.mean_size,
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         model=plain(trainer.model).eval(),
     )
 
 
 def check_training(training: Training) -> None:
     """Refuse a device, an optimiser or a schedule that cannot be had, before anything is recorded."""
-    parameter = torch.zeros(1, device=choose_device(training.device), requires_grad=True)
+    parameter = nn.Parameter(torch.zeros(1, device=choose_device(training.device)))
     optimizer = make_optimizer(training.optimizer, [parameter], training.lr, training.weight_decay, training.momentum)
     make_scheduler(training.scheduler, optimizer, training.epochs)
 
@@ -89,6 +114,7 @@ def make_trainer(problem: Problem, estimator: Estimator, backbone: Backbone, tra
         batch_size=training.batch_size,
         shuffle=stream(seed, "shuffling"),
         evaluate=evaluation(problem, device),
+        nan_ends=training.on_nan == "stop",
     )
 
 

@@ -12,10 +12,12 @@ import click
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import ROLES, Component
 from wsl_toolkit.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
+from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.options import ComponentCommand, component_options, given_values, peek
 from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
+    from wsl_toolkit.cli.progress import Silent
     from wsl_toolkit.result import RunResult
 
 EPILOG = """\b
@@ -25,6 +27,7 @@ Examples:
   wsl run --dataset mnist --data-dir ~/data --backbone mlp --epochs 20
   wsl run --generator mcl-skewed --help        (shows that generator's own options)
   wsl run --config experiment.toml --lr 0.01   (flags override the file)
+  wsl run --resume RUN                         (go on after an interruption, to the same bits)
 """
 
 
@@ -76,37 +79,101 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--experiment", help="MLflow experiment.  [default: wsl-<dataset>]")
 @click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag for the run; may be repeated.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was interrupted: its id, or its folder.")
+@click.option(
+    "--checkpoint-every",
+    type=click.IntRange(1),
+    metavar="EPOCHS",
+    help="Save the state every so many epochs.  [default: every 30 s or so, at most 2% of the time]",
+)
 @click.option("--dry-run", is_flag=True, help="Print the resolved configuration as TOML and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress, no table.")
 def run(**options: Any) -> None:
-    """Train a classifier from candidate sets, evaluate it, and track the run in MLflow."""
-    config = _config(options)
-    registry = load_plugins().registry
-    if options["dry_run"]:
-        resolved = config.resolved(registry)
-        print_json(resolved.to_dict()) if options["as_json"] else click.echo(resolved.to_toml(), nl=False)
-        return
-    from wsl_toolkit import runner
-    from wsl_toolkit.cli.progress import progress
-    from wsl_toolkit.tracking import Tracker, choose_uri
+    """Train a classifier from candidate sets, evaluate it, and track the run in MLflow.
 
-    config = config.resolved(registry)
-    tags = runner.check_tags(options["tags"])
-    experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
-    with progress(quiet=options["quiet"]) as listener:
-        result = runner.run(
-            config,
-            registry,
-            lambda: Tracker(choose_uri(options["tracking_uri"]), experiment),
-            listener,
-            data_dir=options["data_dir"],
-            tags=tags,
-        )
+    Ctrl-C stops between two batches and leaves a checkpoint; a second Ctrl-C stops at once.
+    """
+    from wsl_toolkit.cli.progress import progress
+
+    if options["resume"] is not None:
+        _refuse_others(options)
+        with progress(quiet=options["quiet"]) as listener:
+            result = _resume(options, listener)
+    else:
+        config = _config(options).resolved(load_plugins().registry)
+        if options["dry_run"]:
+            print_json(config.to_dict()) if options["as_json"] else click.echo(config.to_toml(), nl=False)
+            return
+        with progress(quiet=options["quiet"]) as listener:
+            result = _run(config, options, listener)
     if options["as_json"]:
         print_json(result.to_dict())
     elif not options["quiet"]:
         _show(result, options["tracking_uri"])
+
+
+def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunResult:
+    from wsl_toolkit import runner
+    from wsl_toolkit.delivery import sweep_and_tell
+    from wsl_toolkit.tracking import Tracker, choose_uri
+
+    tags = runner.check_tags(options["tags"])
+    experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
+
+    def open_tracker() -> Tracker:
+        tracker = Tracker(choose_uri(options["tracking_uri"]), experiment)
+        sweep_and_tell(tracker, listener.note)
+        return tracker
+
+    return runner.run(
+        config,
+        load_plugins().registry,
+        open_tracker,
+        listener,
+        data_dir=options["data_dir"],
+        tags=tags,
+        checkpoint_every=options["checkpoint_every"],
+    )
+
+
+def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
+    from wsl_toolkit import runner
+    from wsl_toolkit.delivery import sweep_and_tell
+    from wsl_toolkit.records import find_folder
+    from wsl_toolkit.tracking import HOME, Tracker, choose_uri, default_uri
+
+    folder = find_folder(HOME, options["resume"])
+    store = folder.fact("store")
+    uri = options["tracking_uri"] or (default_uri(folder.home) if store is None else choose_uri(None))
+
+    def open_tracker() -> Tracker:
+        # The store's address is known without its password, if it has one; then the user must say it again.
+        tracker = Tracker(uri if store is None or "***" in store else store, folder.fact("experiment"), folder.home)
+        if tracker.label != store:
+            raise ConfigError(f"run {folder.run_id} is tracked in {store or 'the embedded database'}: name that store")
+        sweep_and_tell(tracker, listener.note)
+        return tracker
+
+    source = click.get_current_context().get_parameter_source("data_dir")
+    given = None if source is click.core.ParameterSource.DEFAULT else options["data_dir"]
+    return runner.resume(
+        folder,
+        load_plugins().registry,
+        open_tracker,
+        listener,
+        data_dir=given,
+        checkpoint_every=options["checkpoint_every"],
+    )
+
+
+def _refuse_others(options: dict[str, Any]) -> None:
+    """A resumed run keeps its configuration: another one would be another run."""
+    allowed = {"resume", "data_dir", "tracking_uri", "checkpoint_every", "as_json", "quiet"}
+    for name, value in options.items():
+        if name not in allowed and value not in (None, False, ()):
+            flag = {"config_file": "config", "tags": "tag"}.get(name, name).replace("_", "-")
+            raise ConfigError(f"--resume goes on with the run's own configuration: leave --{flag} out")
 
 
 def _config(options: dict[str, Any]) -> RunConfig:
@@ -123,11 +190,13 @@ def _config(options: dict[str, Any]) -> RunConfig:
 
 
 def _show(result: RunResult, tracking_uri: str | None) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from wsl_toolkit.summary import SHOWN, shown_value
+    from wsl_toolkit.tracking import redact
 
-    table = Table(title=result.name, title_justify="left", show_header=False)
+    table = Table(title=escape(result.name), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for key, label in SHOWN.items():
@@ -138,6 +207,6 @@ def _show(result: RunResult, tracking_uri: str | None) -> None:
     out = console()
     out.print()
     out.print(table)
-    out.print(f"run {result.run_id} in experiment {result.experiment}")
-    uri = f" --tracking-uri {tracking_uri}" if tracking_uri else ""
-    out.print(f"See it: wsl ui{uri}")
+    out.print(f"run {result.run_id} in experiment {result.experiment}", markup=False)
+    uri = f" --tracking-uri {redact(tracking_uri)}" if tracking_uri else ""
+    out.print(f"See it: wsl ui{uri}", markup=False)
