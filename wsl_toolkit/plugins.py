@@ -89,15 +89,15 @@ def load(entry_points: Iterable[metadata.EntryPoint]) -> Plugins:
 def switched_off() -> frozenset[str]:
     """Return the plugins that WSL_DISABLE_PLUGINS names: entry points, distributions or 'distribution:entry point'."""
     names = os.environ.get("WSL_DISABLE_PLUGINS", "").split(",")
-    return frozenset(_normal(name.strip()) for name in names if name.strip())
+    return frozenset(normal_name(name.strip()) for name in names if name.strip())
 
 
 def names_of(record: PluginRecord) -> frozenset[str]:
     """Return the names by which a user may mean a plugin, in the form that `switched_off` has."""
-    return frozenset(_normal(name) for name in (record.name, record.distribution, record.full_name))
+    return frozenset(normal_name(name) for name in (record.name, record.distribution, record.full_name))
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
     """Return a name as package indexes compare it: wsl_Foo is wsl-foo."""
     return re.sub(r"[-_.]+", "-", name).lower()
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from broken_plugins import BROKEN
-from plugin_environments import ROOT, Environment, build_wheel, make_environment, tiny_wheel
+from plugin_environments import ROOT, Environment, build_wheels, make_environment, tiny_wheel
 
 
 @pytest.fixture(scope="session")
 def toolkit_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The toolkit's own wheel."""
-    return build_wheel(ROOT, tmp_path_factory.mktemp("wheels"))
+    (wheel,) = build_wheels(tmp_path_factory.mktemp("wheels"), ROOT)
+    return wheel
 
 
 @pytest.fixture(scope="session")

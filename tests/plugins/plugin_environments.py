@@ -108,20 +108,18 @@ def make_environment(root: Path, *wheels: Path) -> Environment:
     return environment
 
 
-def build_wheel(project: Path, into: Path) -> Path:
-    """Build a project's wheel, as its author would."""
+def build_wheels(into: Path, *projects: Path) -> list[Path]:
+    """Build projects' wheels, as their authors would."""
     into.mkdir(parents=True, exist_ok=True)
-    before = set(into.glob("*.whl"))
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
     done = subprocess.run(
-        [*command, "--no-build-isolation", "--wheel-dir", str(into), str(project)],
+        [*command, "--no-build-isolation", "--wheel-dir", str(into), *map(str, projects)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = set(into.glob("*.whl")) - before
-    return wheel
+    return sorted(into.glob("*.whl"))
 
 
 def tiny_wheel(into: Path, name: str, source: str | None, *, entry_point: str | None = None) -> Path:

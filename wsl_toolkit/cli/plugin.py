@@ -8,6 +8,8 @@ from wsl_toolkit.cli.group import LazyGroup
 
 COMMANDS = {
     "list": ("wsl_toolkit.cli.plugin_list:list_plugins", "List the installed plugins and what became of them."),
+    "new": ("wsl_toolkit.cli.plugin_new:new_plugin", "Make a new plugin's project, complete and tested."),
+    "check": ("wsl_toolkit.cli.plugin_check:check_plugin", "Run the contracts on a checkout or an installed plugin."),
 }
 
 
@@ -20,7 +22,7 @@ def plugin() -> None:
 
     \b
     Examples:
-      wsl plugin new wsl-mine --kind estimator    a complete project, tests included
+      wsl plugin new mine --kind estimator        a complete project, tests included
       wsl plugin check ./wsl-mine                 run the contracts on it
       wsl plugin list                             what is installed, what failed and why
     """

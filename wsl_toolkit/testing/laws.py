@@ -8,7 +8,9 @@ from torch import Tensor
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.theory.enumeration import all_sets
 
-INSTANCES = 4
+INSTANCES = 12
+SKEW = 6
+"""Weights are uniform numbers to this power: laws that treat classes and sets very differently."""
 
 NEXT_WIDER = {
     Setting.CL: Setting.MCL,
@@ -30,7 +32,7 @@ def random_law(setting: Setting, num_classes: int, rng: torch.Generator) -> Tens
     elif setting is Setting.PPL:
         constant = torch.stack([_partitions(sets, rng) for _ in range(INSTANCES)])
     else:
-        weights = torch.rand(INSTANCES, *sets.shape, generator=rng, dtype=torch.float64).square()
+        weights = torch.rand(INSTANCES, *sets.shape, generator=rng, dtype=torch.float64) ** SKEW
         if setting is Setting.GENERAL:
             weights = weights * sets
         return weights / weights.sum(1, keepdim=True)
@@ -42,7 +44,7 @@ def _by_size(setting: Setting, sets: Tensor, rng: torch.Generator) -> Tensor:
     num_classes = sets.shape[1]
     sizes = sets.sum(1)
     if setting is Setting.MCL:
-        weights = torch.rand(num_classes + 1, generator=rng, dtype=torch.float64)[sizes]
+        weights = torch.rand(num_classes + 1, generator=rng, dtype=torch.float64)[sizes] ** SKEW
     else:
         weights = torch.ones(len(sets), dtype=torch.float64)
     if setting is Setting.CL:
@@ -51,21 +53,26 @@ def _by_size(setting: Setting, sets: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _partitions(sets: Tensor, rng: torch.Generator) -> Tensor:
-    """Return C(s) of a mixture of random partitions: each y is in one block of each, so Σ_{s∋y} C(s) = 1."""
+    """Return C(s) of a mixture of partitions: each y is in one block of each, so Σ_{s∋y} C(s) = 1.
+
+    A few random ones make a law far from uniform; the one into single classes tells all classes apart, without which
+    nobody could learn from the law.
+    """
     num_classes = sets.shape[1]
-    code = (sets.long() << torch.arange(num_classes)).sum(1)
+    bits = 2 ** torch.arange(num_classes)
+    blocks = torch.randint(num_classes - 1, (3, num_classes), generator=rng)
+    alone = torch.randint(num_classes, (3, 1), generator=rng)
+    blocks.scatter_(1, alone, num_classes - 1)  # one class apart, so that no block is the full set
+    blocks = torch.cat([blocks, torch.arange(num_classes).unsqueeze(0)])
     constant = torch.zeros(2**num_classes, dtype=torch.float64)
-    weights = torch.rand(12, generator=rng, dtype=torch.float64)
-    for weight in weights / weights.sum():
-        block = torch.randint(num_classes - 1, (num_classes,), generator=rng)
-        block[torch.randint(num_classes, (1,), generator=rng)] = num_classes - 1  # so that none is the full set
-        for label in block.unique():
-            constant[int(((block == label).long() << torch.arange(num_classes)).sum())] += weight
-    return constant[code]
+    for weight, partition in zip((0.45, 0.25, 0.15, 0.15), blocks, strict=True):
+        for block in partition.unique():
+            constant[int((bits * (partition == block)).sum())] += weight
+    return constant[(sets * bits).sum(1)]
 
 
 def random_posterior(num_classes: int, rng: torch.Generator) -> Tensor:
-    """Return p(y|x) of every instance with a clear favourite, float64 [n, K]."""
-    logits = torch.randn(INSTANCES, num_classes, generator=rng, dtype=torch.float64)
-    logits.scatter_add_(1, logits.argmax(1, keepdim=True), torch.full((INSTANCES, 1), 0.7, dtype=torch.float64))
+    """Return p(y|x) of every instance with a narrow favourite, float64 [n, K]."""
+    logits = 0.5 * torch.randn(INSTANCES, num_classes, generator=rng, dtype=torch.float64)
+    logits.scatter_add_(1, logits.argmax(1, keepdim=True), torch.full((INSTANCES, 1), 0.1, dtype=torch.float64))
     return torch.softmax(logits, dim=-1)

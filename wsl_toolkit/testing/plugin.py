@@ -30,8 +30,8 @@ def component(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def contract_data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where a dataset under contract finds its files: the class attribute `data_dir`, or an empty directory."""
-    found = getattr(request.cls, "data_dir", None)
+    """Where a dataset under contract finds its files: the class attribute `data_dir`, or what the option says."""
+    found = getattr(request.cls, "data_dir", None) or request.config.getoption("--wsl-data-dir")
     return Path(found) if found is not None else tmp_path
 
 
@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `wsl plugin check` uses."""
     group = parser.getgroup("wsl-toolkit")
     group.addoption("--wsl-distribution", help="the distribution whose components are put under contract")
+    group.addoption("--wsl-data-dir", help="where datasets under contract find their files (default: nowhere)")
     group.addoption("--wsl-report", help="write every check's outcome to this file, a JSON document a line")
 
 

@@ -1,0 +1,174 @@
+"""`wsl plugin new` makes a project that passes its own tests; `wsl plugin check` says what fails and why."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from plugin_environments import Environment, Outcome, build_wheels
+
+from wsl_toolkit.components import ROLES
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.plugins import HOOKS
+from wsl_toolkit.scaffold import Names
+
+PROJECTS = {kind: f"wsl-fresh-{kind}" for kind in ROLES}
+
+
+@pytest.fixture(scope="module")
+def projects(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One scaffolded project of each kind, built and installed with pip."""
+    root = tmp_path_factory.mktemp("projects")
+    made = environment.session(*(["plugin", "new", f"fresh-{kind}", "--kind", kind] for kind in PROJECTS), cwd=root)
+    assert [outcome.code for outcome in made] == [0] * 4, made
+    wheels = build_wheels(root / "dist", *(root / name for name in PROJECTS.values()))
+    environment.install(*wheels)
+    yield root
+    environment.uninstall(*PROJECTS.values())
+
+
+def test_every_kind_passes_its_own_tests_as_generated(environment: Environment, projects: Path) -> None:
+    tests = [str(projects / name / "tests") for name in PROJECTS.values()]
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-c", "/dev/null"]
+    done = environment.run("python", "-m", "pytest", *options, *tests, cwd=projects)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout
+
+
+def test_generated_plugins_are_listed_with_their_component(environment: Environment, projects: Path) -> None:
+    (outcome,) = environment.session(["plugins", "--json"], cwd=projects)
+    records = {record["distribution"]: record for record in json.loads(outcome.stdout)}
+    for kind, distribution in PROJECTS.items():
+        assert records[distribution]["components"] == {kind: [f"fresh-{kind}"]}
+        assert records[distribution]["warnings"] == []
+
+
+@pytest.mark.parametrize("kind", PROJECTS)
+def test_a_project_has_all_that_a_distribution_needs(projects: Path, kind: str) -> None:
+    project = projects / PROJECTS[kind]
+    for file in ("pyproject.toml", "README.md", "CHANGELOG.md", ".gitignore", ".github/workflows/test.yml"):
+        assert (project / file).read_text().strip()
+    assert HOOKS[kind] in (project / "src" / f"wsl_fresh_{kind}" / "__init__.py").read_text()
+    assert "its code runs with your rights" in " ".join((project / "README.md").read_text().split())
+    assert not any("{{" in path.name or path.suffix == ".jinja" for path in project.rglob("*"))
+
+
+def test_a_sound_checkout_and_the_same_plugin_installed_pass_the_check(
+    environment: Environment, projects: Path
+) -> None:
+    installed = environment.run("wsl", "plugin", "check", "fresh-backbone", "--json", cwd=projects)
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    contract = [check["name"] for check in json.loads(installed.stdout)["checks"]]
+    assert "test_every_parameter_gets_a_gradient[fresh-backbone]" in contract
+    checkout = environment.run("wsl", "plugin", "check", cwd=projects / PROJECTS["backbone"])
+    assert checkout.returncode == 0, checkout.stdout + checkout.stderr
+    assert "ok      backbone fresh-backbone: every parameter gets a gradient" in checkout.stdout
+    assert "10 of the project's 10 own tests passed" in checkout.stdout
+
+
+def test_a_checkout_is_checked_in_place_of_the_installed_version_and_its_faults_are_told(
+    environment: Environment, projects: Path
+) -> None:
+    source = projects / PROJECTS["estimator"] / "src" / "wsl_fresh_estimator" / "estimator.py"
+    text = source.read_text()
+    assert "log_set_probability(logits, candidates))) / self.q" in text
+    source.write_text(
+        text.replace("log_set_probability(logits, candidates))) / self.q", NAIVE).replace(
+            "Setting.MCL", "Setting.GENERAL"
+        )
+    )
+    try:
+        done = environment.run("wsl", "plugin", "check", str(source.parents[2]), cwd=projects)
+    finally:
+        source.write_text(text)
+    assert done.returncode == 1
+    assert "failed  estimator fresh-estimator: loss gradient and state are finite at extremes: the" in done.stdout
+    assert "is not finite at" in done.stdout
+    assert (
+        "failed  estimator fresh-estimator: the promise is proven by enumeration: fresh-estimator promises"
+        in done.stdout
+    )
+    assert "ok      estimator fresh-estimator: functions are pure" in done.stdout
+    assert "things are wrong" in done.stdout
+
+
+NAIVE = "torch.softmax(logits, -1).mul(candidates).sum(-1).log())) / self.q"
+
+
+@pytest.fixture(scope="module")
+def mistakes(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What happens when the commands are misused."""
+    cwd = tmp_path_factory.mktemp("mistakes")
+    (cwd / "no-plugin").mkdir()
+    (cwd / "no-plugin" / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    (cwd / "garbled").mkdir()
+    (cwd / "garbled" / "pyproject.toml").write_text("[project")
+    commands = {
+        "taken": ["plugin", "new", "ppl", "--kind", "estimator"],
+        "bad name": ["plugin", "new", "9 lives", "--kind", "estimator"],
+        "first": ["plugin", "new", "twice", "--kind", "dataset"],
+        "second": ["plugin", "new", "wsl_twice", "--kind", "dataset"],
+        "unknown kind": ["plugin", "new", "x", "--kind", "optimiser"],
+        "unknown name": ["plugin", "check", "builtinss"],
+        "no project": ["plugin", "check", "."],
+        "no plugin": ["plugin", "check", "no-plugin"],
+        "garbled": ["plugin", "check", "garbled"],
+    }
+    return dict(zip(commands, environment.session(*commands.values(), cwd=cwd), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("taken", "estimator 'ppl' is already provided by wsl-toolkit"),
+        ("bad name", "a plugin's name is kebab-case and starts with a letter"),
+        ("second", "wsl-twice exists already"),
+        ("unknown kind", "'optimiser' is not one of 'generator', 'estimator', 'backbone', 'dataset'"),
+        ("unknown name", "'builtinss' is neither a directory nor an installed plugin"),
+        ("no project", "it has no pyproject.toml"),
+        ("no plugin", "declares no plugin: it needs a [project] name and a table [project.entry-points.wsl_toolkit]"),
+        ("garbled", "cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(mistakes: dict[str, Outcome], mistake: str, message: str) -> None:
+    assert mistakes[mistake].code == 2
+    assert message in " ".join(mistakes[mistake].stderr.split())
+    assert "Traceback" not in mistakes[mistake].stderr
+
+
+def test_a_name_may_come_with_or_without_its_prefix(mistakes: dict[str, Outcome]) -> None:
+    assert mistakes["first"].code == 0
+    assert Names.of("wsl_Soft-labels") == Names.of("soft-labels")
+    assert Names.of("soft-labels").class_name == "SoftLabels"
+    with pytest.raises(ConfigError):
+        Names.of("class")
+
+
+def test_the_wheel_holds_the_template_and_no_tests(toolkit_wheel: Path) -> None:
+    names = zipfile.ZipFile(toolkit_wheel).namelist()
+    template = {name for name in names if name.startswith("wsl_toolkit/templates/plugin/")}
+    root = Path(__file__).parents[2]
+    there = {str(path.relative_to(root)) for path in (root / "wsl_toolkit" / "templates").rglob("*") if path.is_file()}
+    assert template == there
+    top_level = {name.split("/")[0] for name in names}
+    assert not top_level & {"tests", "plugins", "examples", "benchmarks"}
+
+
+@pytest.mark.parametrize(("package", "command"), [("copier", "new"), ("pytest", "check")])
+def test_without_the_extra_the_command_says_how_to_get_it(
+    environment: Environment, tmp_path: Path, package: str, command: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Hide:\n"
+        f"    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {package!r}: raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    arguments = ["new", "some", "--kind", "dataset"] if command == "new" else ["check", "builtins"]
+    done = environment.run("wsl", "plugin", *arguments, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "pip install 'wsl-toolkit[plugins]'" in done.stderr

@@ -1,0 +1,56 @@
+"""A plugin's checkout as if it were installed: its metadata beside its sources, on the path of a child process."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.errors import PluginError
+from wsl_toolkit.hookspecs import PROJECT
+
+
+@attrs.frozen
+class Checkout:
+    """A project directory with a plugin's entry points."""
+
+    root: Path
+    distribution: str
+    version: str
+    entry_points: dict[str, str]
+
+    @classmethod
+    def read(cls, root: Path) -> Checkout:
+        """Read a project's pyproject.toml."""
+        file = root / "pyproject.toml"
+        try:
+            content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise PluginError(f"{root} is no plugin's checkout: it has no pyproject.toml") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise PluginError(f"{file} cannot be read: {error}") from None
+        project = content.get("project", {})
+        points = project.get("entry-points", {}).get(PROJECT, {})
+        if not points or "name" not in project:
+            raise PluginError(
+                f"{file} declares no plugin: it needs a [project] name and a table [project.entry-points.{PROJECT}]"
+            )
+        return cls(root.resolve(), project["name"], str(project.get("version", "0")), dict(points))
+
+    def install_metadata(self, into: Path) -> list[Path]:
+        """Write what a package index would know of it; return the directories that make it importable."""
+        info = into / f"{self.distribution.replace('-', '_')}-{self.version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {self.distribution}\nVersion: {self.version}\n")
+        lines = [f"{name} = {target}" for name, target in self.entry_points.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{PROJECT}]", *lines, ""]))
+        source = self.root / "src"
+        return [into, source if source.is_dir() else self.root]
+
+    @property
+    def tests(self) -> Path | None:
+        """The project's own tests."""
+        found = self.root / "tests"
+        return found if found.is_dir() else None

@@ -1,0 +1,171 @@
+"""`wsl plugin check`: hold a plugin to the contracts, and say what fails and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from wsl_toolkit.checkout import Checkout
+from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
+from wsl_toolkit.plugins import PluginRecord, load_plugins, names_of, normal_name
+
+CONTRACTS = "wsl_toolkit.testing.installed"
+
+
+@click.command("check")
+@click.argument("target", default=".", metavar="[PATH|NAME]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="WSL_DATA_DIR",
+    help="Where datasets that read files find them.",
+)
+@click.option("--verbose", "-v", is_flag=True, help="Show pytest's own output too.")
+@click.pass_context
+def check_plugin(ctx: click.Context, target: str, as_json: bool, data_dir: Path | None, verbose: bool) -> None:
+    """Run the contracts on a plugin: a checkout (PATH, default the current directory) or an installed one (NAME).
+
+    Every component is tried with its default parameters; a checkout's own tests run too.
+
+    \b
+    Examples:
+      wsl plugin check                the checkout you are in
+      wsl plugin check wsl-mine       an installed distribution
+    """
+    try:
+        import pytest  # noqa: F401
+    except ImportError:
+        raise PluginError("checking a plugin needs pytest: pip install 'wsl-toolkit[plugins]'") from None
+    with tempfile.TemporaryDirectory(prefix="wsl-check-") as scratch:
+        if Path(target).is_dir():
+            checkout = Checkout.read(Path(target))
+            paths = checkout.install_metadata(Path(scratch) / "metadata")
+            distribution, tests = checkout.distribution, checkout.tests
+        else:
+            distribution, paths, tests = _installed(target), [], None
+        child = Child(Path(scratch), paths, data_dir, verbose)
+        records = child.records(distribution)
+        checks = child.checks(distribution, tests) if any(not record["failure"] for record in records) else []
+    broken = sum(bool(record["failure"]) for record in records)
+    failed = [check for check in checks if check["outcome"] == "failed"]
+    if as_json:
+        print_json({"distribution": distribution, "plugins": records, "checks": checks})
+    else:
+        _report(records, checks, failed)
+    ctx.exit(1 if broken or failed else 0)
+
+
+class Child:
+    """A process of its own for a plugin's code: what it prints, breaks or exits stays there."""
+
+    def __init__(self, scratch: Path, paths: list[Path], data_dir: Path | None, verbose: bool) -> None:
+        self.scratch = scratch
+        self.data_dir = data_dir
+        self.verbose = verbose
+        path = os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # Contracts work on tiny tensors, for which one thread is the fastest.
+        settings = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+        self.environment = {**os.environ, **settings}
+
+    def records(self, distribution: str) -> list[dict[str, Any]]:
+        """Return what became of the distribution's plugins when they were loaded."""
+        command = [sys.executable, "-P", "-m", "wsl_toolkit.cli", "plugins", "--json"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PluginError(f"{distribution} cannot be loaded: {(done.stderr or done.stdout).strip()[-500:]}")
+        wanted = normal_name(distribution)
+        records = [record for record in json.loads(done.stdout) if normal_name(record["distribution"]) == wanted]
+        if off := [record["name"] for record in records if record["status"] == "disabled"]:
+            raise PluginError(f"plugin {off[0]!r} of {distribution} is switched off by WSL_DISABLE_PLUGINS")
+        return records
+
+    def checks(self, distribution: str, tests: Path | None) -> list[dict[str, Any]]:
+        """Run the contracts, and the project's own tests, with pytest; return each check's outcome."""
+        outcomes = self._pytest(["--pyargs", CONTRACTS, f"--wsl-distribution={distribution}"], "contract")
+        if tests is not None:
+            outcomes += self._pytest([str(tests)], "own test")
+        return outcomes
+
+    def _pytest(self, arguments: list[str], kind: str) -> list[dict[str, Any]]:
+        report = self.scratch / f"{kind.replace(' ', '-')}.jsonl"
+        options = ["-q", "-p", "no:cacheprovider", f"--rootdir={self.scratch}", f"--wsl-report={report}"]
+        if kind == "contract":
+            options += [f"--wsl-data-dir={self.data_dir.resolve()}"] if self.data_dir else []
+            # Any other import mode puts site-packages first on the path, and the installed version before a checkout.
+            options += ["--import-mode=importlib", "-c", os.devnull, "-o", "python_files=installed.py", "-W", "ignore"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "pytest", *options, *arguments],
+            env=self.environment,
+            cwd=None if kind == "contract" else Path(arguments[0]).parent,
+            capture_output=not self.verbose,
+            text=True,
+            check=False,
+        )
+        if done.returncode not in (0, 1):
+            output = "" if self.verbose else f": {(done.stdout + done.stderr).strip()[-1500:]}"
+            raise PluginError(f"pytest could not run the {kind}s (exit code {done.returncode}){output}")
+        lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+        return [{"kind": kind, **json.loads(line)} for line in lines]
+
+
+def _installed(name: str) -> str:
+    """Return the distribution that a name means: the distribution's own, or one of its plugins'."""
+    records = load_plugins().records
+    found = next((record for record in records if normal_name(name) in names_of(record)), None)
+    if found is None:
+        known = [record.distribution for record in records]
+        raise UnknownComponentError(
+            f"{name!r} is neither a directory nor an installed plugin.{did_you_mean(name, known)}"
+            f" Installed: {', '.join(known)}."
+        )
+    return found.distribution
+
+
+def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
+    out = console()
+    for record in records:
+        title = PluginRecord(
+            name=record["name"], distribution=record["distribution"], version=record["version"], target=""
+        )
+        out.print(f"[bold]{escape(str(title))}[/]")
+        if record["failure"]:
+            out.print(f"  [bold red]failed[/]  cannot be loaded: {escape(record['failure'])}")
+        for warning in record["warnings"]:
+            out.print(f"  [bold yellow]warning[/] {escape(warning)}")
+    own = [check for check in checks if check["kind"] == "own test"]
+    if own:
+        passes = sum(check["outcome"] == "passed" for check in own)
+        out.print(f"  {passes} of the project's {len(own)} own tests passed")
+    for check in checks:
+        passed = check["outcome"] == "passed"
+        if passed and check["kind"] == "own test":
+            continue
+        word = "[green]ok[/]     " if passed else "[bold red]failed[/] "
+        why = "" if passed else f": {escape(check['why'])}"
+        out.print(f"  {word} {escape(_claim(check))}{why}")
+    broken = sum(bool(record["failure"]) for record in records)
+    if broken or failed:
+        count = broken + len(failed)
+        out.print(f"[bold red]{count} {'thing is' if count == 1 else 'things are'} wrong.[/]")
+    else:
+        out.print(f"[bold green]All {len(checks)} checks passed.[/]")
+
+
+def _claim(check: dict[str, Any]) -> str:
+    """Return a check as a sentence: 'estimator mine: the loss is one number an example'."""
+    name, _, parameters = check["name"].partition("[")
+    sentence = name.removeprefix("test_").replace("_", " ")
+    if check["kind"] == "contract":
+        role = check["id"].split("::")[1].removeprefix("Test").lower()
+        return f"{role} {parameters.rstrip(']')}: {sentence}"
+    return f"own test: {sentence}" + (f" [{parameters}" if parameters else "")
