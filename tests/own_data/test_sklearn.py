@@ -1,0 +1,139 @@
+"""PartialLabelClassifier among scikit-learn's own tools."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from wsl_toolkit.sklearn import (
+    CHECKS_THAT_CANNOT_APPLY,
+    PartialLabelClassifier,
+    approximated_accuracy,
+    candidate_matrix,
+    covering_rate,
+)
+
+NAMES = np.array(["chat noir", "chien", "éléphant", "oie"])
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """Four blobs; each set holds the true class and each wrong one with probability 0.3."""
+    X, y = make_blobs(300, centers=4, cluster_std=0.6, random_state=0)
+    rng = np.random.default_rng(0)
+    mask = rng.random((300, 4)) < 0.3
+    mask[np.arange(300), y] = True
+    mask[mask.all(1)] = np.eye(4, dtype=bool)[y[mask.all(1)]]
+    return X, y, mask.astype(int)
+
+
+def quick(**more):
+    return PartialLabelClassifier(epochs=20, **more)
+
+
+def test_scikit_learns_checks_pass_except_those_listed_by_name():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(PartialLabelClassifier(epochs=25), on_fail=None, on_skip=None)
+    not_passed = {r["check_name"]: repr(r["exception"])[:200] for r in results if r["status"] != "passed"}
+    assert not_passed.keys() == CHECKS_THAT_CANNOT_APPLY.keys(), not_passed
+    assert len(results) > 50
+
+
+def test_all_forms_of_the_same_sets_give_the_same_classifier(blobs):
+    X, _, mask = blobs
+    sets = [{int(j) for j in np.flatnonzero(row)} for row in mask]
+    texts = ["|".join(str(j) for j in np.flatnonzero(row)) for row in mask]
+    reference = quick().fit(X, mask).predict_proba(X)
+    for form in (mask.tolist(), mask.astype(bool), csr_matrix(mask), sets, [sorted(s) for s in sets]):
+        np.testing.assert_array_equal(quick().fit(X, form).predict_proba(X), reference)
+    by_text = quick().fit(X, texts)
+    assert by_text.classes_.tolist() == ["0", "1", "2", "3"]
+    np.testing.assert_array_equal(by_text.predict_proba(X), reference)
+
+
+def test_partial_labels_suffice_to_learn_the_true_classes(blobs):
+    X, y, mask = blobs
+    model = quick().fit(X, mask)
+    assert np.mean(model.predict(X) == y) > 0.95
+    assert model.score(X, mask) == pytest.approx(covering_rate(model, X, mask))
+    assert model.score(X, y) == np.mean(model.predict(X) == y)
+    assert 0.9 < approximated_accuracy(model, X, mask) <= 1
+
+
+def test_class_names_come_back_from_predict_and_disambiguate(blobs):
+    X, y, mask = blobs
+    named = [[NAMES[j] for j in np.flatnonzero(row)] for row in mask]
+    model = quick(classes=NAMES).fit(X, named)
+    assert model.classes_.tolist() == NAMES.tolist()
+    labels, confidence = model.disambiguate(X, named)
+    assert all(label in members for label, members in zip(labels, named, strict=True))
+    assert np.mean(labels == NAMES[y]) > 0.95
+    assert ((confidence > 0) & (confidence <= 1)).all()
+    alone = np.array([len(members) == 1 for members in named])
+    np.testing.assert_allclose(confidence[alone], 1)
+
+
+def test_it_works_in_pipelines_grid_searches_cross_validation_and_clones(blobs):
+    X, _, mask = blobs
+    pipeline = make_pipeline(StandardScaler(), quick(scale=False)).fit(X, mask)
+    assert pipeline.score(X, mask) > 0.9
+    search = GridSearchCV(quick(), {"lr": [1e-5, 0.05]}, scoring=approximated_accuracy, cv=3).fit(X, mask)
+    assert search.best_params_ == {"lr": 0.05}
+    assert cross_val_score(quick(), X, mask, scoring=covering_rate, cv=3).min() > 0.9
+    texts = np.array(["|".join(NAMES[j] for j in np.flatnonzero(row)) for row in mask])
+    assert cross_val_score(quick(classes=NAMES), X, texts, cv=KFold(3)).min() > 0.9
+    model = quick(estimator="cc", estimator_params={}).fit(X, mask)
+    assert clone(model).get_params() == model.get_params()
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_a_full_set_is_an_unlabelled_example_and_changes_nothing(blobs):
+    X, _, mask = blobs
+    more_x, more_mask = np.vstack([X, X[:1] * 0]), np.vstack([mask, np.ones((1, 4), dtype=int)])
+    # Without scaling, which would see the new row, and in one batch, so that shuffling does not matter.
+    one = quick(scale=False, batch_size=1000, lr=0.01)
+    before, after = (clone(one).fit(a, b).predict_proba(X) for a, b in ((X, mask), (more_x, more_mask)))
+    np.testing.assert_allclose(before, after, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([[0, 0], [1, 0]], "candidate set of example 0 is empty"),
+        ([[0, 2], [1, 0]], None),
+        ([{0}, set()], "candidate set of example 1 is empty"),
+        (np.array([[0, 0.5], [1, 0]]), "candidate matrix holds"),
+        ([[1, 1], [1, 1]], "nothing to learn from"),
+        ([{0}, {1}, {0}], "2 examples and y has 3"),
+        (None, "y is None"),
+    ],
+)
+def test_bad_targets_are_refused_with_their_place(targets, message):
+    X = np.array([[0.0], [1.0]])
+    if message is None:
+        assert quick().fit(X, targets).classes_.tolist() == [0, 1, 2]
+        return
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, targets)
+
+
+def test_an_unknown_class_or_component_is_a_value_error_that_names_it(blobs):
+    X, _, mask = blobs
+    with pytest.raises(ValueError, match="'poule', which is not among the classes"):
+        quick(classes=NAMES).fit(X[:2], [{"oie"}, {"poule"}])
+    with pytest.raises(ValueError, match="no estimator is named 'pppl'"):
+        quick(estimator="pppl").fit(X, mask)
+    with pytest.raises(ValueError, match="label 7 of example 1"):
+        candidate_matrix([0, 7], classes=[0, 1])
