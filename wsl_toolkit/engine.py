@@ -17,7 +17,7 @@ from wsl_toolkit.components import State
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.execution import ExecutionPlan
 from wsl_toolkit.inputs import Inputs, as_inputs
-from wsl_toolkit.risk import Risk
+from wsl_toolkit.risk import LiveRisk, Risk
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +57,7 @@ class Loop:
         self,
         *,
         model: nn.Module,
-        risk: Risk,
+        risk: LiveRisk,
         inputs: Inputs,
         optimizer: torch.optim.Optimizer,
         batch_size: int,

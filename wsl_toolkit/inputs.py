@@ -33,12 +33,16 @@ class Inputs(ABC):
         """The shape of one example."""
 
     @abstractmethod
-    def gather(self, index: Tensor) -> Tensor:
-        """Return some examples as the network wants them, [B, …]."""
+    def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return some examples as the network wants them, [B, …], in `out` if that is given."""
 
     def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn; a slab is good only until the next is asked for."""
         return map(self.gather, indices)
+
+    def same_as(self, other: Inputs) -> bool:
+        """Return whether both are certainly the same inputs."""
+        return self is other
 
     def slab_length(self, batch_size: int = 1) -> int:
         """Return how many examples make a slab, a multiple of the batch size."""
@@ -50,36 +54,36 @@ class TensorInputs(Inputs):
     """Inputs in memory."""
 
     def __init__(self, tensor: Tensor, channels_last: bool = False) -> None:
-        # Images for channels-last kernels lie as [n, H, W, C]; the network still sees [B, C, H, W].
+        self._tensor = tensor
         self._channels_last = channels_last and tensor.ndim == 4
-        self._stored = tensor.permute(0, 2, 3, 1).contiguous() if self._channels_last else tensor
-        self._shape = tuple(tensor.shape[1:])
         self._buffer = tensor.new_empty(0)
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._tensor)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
-        return self._shape
+        return tuple(self._tensor.shape[1:])
 
-    def gather(self, index: Tensor) -> Tensor:
-        """Return some examples as a new tensor."""
-        return self._seen(self._stored.index_select(0, index))
+    def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return some examples."""
+        return self._laid_out(torch.index_select(self._tensor, 0, index, out=out))
 
     def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, all in one buffer: fresh memory for each would cost page faults."""
         longest = max((len(index) for index in indices), default=0)
         if len(self._buffer) < longest:
-            self._buffer = self._stored.new_empty(longest, *self._stored.shape[1:])
+            self._buffer = self._tensor.new_empty(longest, *self.shape)
         for index in indices:
-            slab = self._buffer[: len(index)]
-            torch.index_select(self._stored, 0, index, out=slab)
-            yield self._seen(slab)
+            yield self.gather(index, out=self._buffer[: len(index)])
 
-    def _seen(self, rows: Tensor) -> Tensor:
-        return rows.permute(0, 3, 1, 2) if self._channels_last else rows
+    def same_as(self, other: Inputs) -> bool:
+        """Return whether both are the same numbers in the same place."""
+        return isinstance(other, TensorInputs) and same_tensor(self._tensor, other._tensor)
+
+    def _laid_out(self, rows: Tensor) -> Tensor:
+        return rows.contiguous(memory_format=torch.channels_last) if self._channels_last else rows
 
 
 class MemoryMappedInputs(Inputs):
@@ -131,13 +135,14 @@ class MemoryMappedInputs(Inputs):
         """The shape of one example."""
         return self._shape
 
-    def gather(self, index: Tensor) -> Tensor:
-        """Return some examples as a new tensor, read in the order in which they lie on disk."""
+    def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return some examples, read in the order in which they lie on disk."""
         by_place = torch.argsort(index)
         rows = torch.from_numpy(self._rows[index[by_place].numpy()])
         wanted = torch.empty_like(rows)
         wanted[by_place] = rows
-        return self.transform(wanted) if self.transform else wanted
+        wanted = self.transform(wanted) if self.transform else wanted
+        return wanted if out is None else out.copy_(wanted)
 
     def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, fetched ahead by a DataLoader."""
@@ -169,3 +174,8 @@ class _Slabs(torch.utils.data.Dataset[Tensor]):
 def as_inputs(given: Tensor | Inputs, channels_last: bool = False) -> Inputs:
     """Return inputs for the loop from what the caller has."""
     return given if isinstance(given, Inputs) else TensorInputs(given, channels_last)
+
+
+def same_tensor(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are the same memory, seen the same way."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()

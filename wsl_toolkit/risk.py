@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +11,26 @@ from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.labels import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.storage import DENSE_LIMIT, ragged_positions
+
+
+class LiveRisk(Protocol):
+    """What the training loop asks of a risk: one model's, or a stack of many."""
+
+    @property
+    def estimator(self) -> Any:
+        """Something with an estimator's `objective`, `update`, `update_when` and `needs`."""
+
+    def shared(self) -> State:
+        """Return the shared state."""
+
+    def gather(self, index: Tensor) -> tuple[Tensor, State]:
+        """Return the masks and the state rows of some examples, as copies to work on."""
+
+    def scatter(self, index: Tensor, mask: Tensor, rows: State) -> None:
+        """Write state rows back."""
+
+    def write_batch(self, new: State, rows: State) -> None:
+        """Take an update: rows into the batch's views, shared values into their buffers."""
 
 
 class Risk(nn.Module):
@@ -21,11 +43,16 @@ class Risk(nn.Module):
         self._compact = frozenset[str]()
         if len(candidates) * candidates.num_classes > DENSE_LIMIT:
             self._compact = estimator.on_candidates
-        self._row_names = self._fill_rows()
+        self.row_names = self._fill_rows()
         shared = estimator.init_shared(candidates)
         self._shared_names = tuple(shared)
         for name, value in shared.items():
             self.register_buffer(f"shared_{name}", value.clone())
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether some state lies on candidates only."""
+        return bool(self._compact)
 
     def _fill_rows(self) -> tuple[str, ...]:
         """Ask for the first state piece by piece, so that [n, K] is never dense where it need not be."""
@@ -55,7 +82,7 @@ class Risk(nn.Module):
         """Return the mask [B, K] and the state rows of some examples, as copies to work on."""
         mask = self.candidates.mask(index)
         rows: State = {}
-        for name in self._row_names:
+        for name in self.row_names:
             buffer = self.get_buffer(f"row_{name}")
             if name in self._compact:
                 positions, _ = ragged_positions(self.get_buffer("_offsets"), index)

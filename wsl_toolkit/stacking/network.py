@@ -1,0 +1,71 @@
+"""Many networks of one architecture as one: parameters [M, …], logits [B, M, K]."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+
+class StackedNetwork(nn.Module):
+    """M networks in one set of tensors; the members' own parameters and buffers become views into it.
+
+    Inputs are [B, …], the same for all members, or [B, M, …] where each has its own.
+    """
+
+    def __init__(self, members: Sequence[nn.Module], *, own_inputs: bool) -> None:
+        super().__init__()
+        self.own_inputs = own_inputs
+        # Only its code is used, so that it needs no memory; it keeps train and eval modes and batch norm's switches.
+        self.template = copy.deepcopy(members[0]).requires_grad_(False).to("meta")
+        self._folds = is_linear_model(self.template)
+        self._names = [name for name, _ in members[0].named_parameters()]
+        each = [dict(member.named_parameters()) for member in members]
+        self._stacked = nn.ParameterList(
+            nn.Parameter(torch.stack([own[name].detach() for own in each]), each[0][name].requires_grad)
+            for name in self._names
+        )
+        buffers = [dict(member.named_buffers()) for member in members]
+        self._stacked_buffers = {name: torch.stack([own[name] for own in buffers]) for name in buffers[0]}
+        for m, (own, own_buffers) in enumerate(zip(each, buffers, strict=True)):
+            for name, stacked in self.stacked_parameters().items():
+                own[name].data = stacked.data[m]
+            for name, stacked_buffer in self._stacked_buffers.items():
+                own_buffers[name].data = stacked_buffer[m]
+        self._vmapped = torch.vmap(self._one, in_dims=(0, 0, 1 if own_inputs else None), out_dims=1, randomness="error")
+
+    def stacked_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the members' parameters by name, each [M, …]."""
+        return dict(zip(self._names, self._stacked, strict=True))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return all members' logits, [B, M, K]."""
+        if not self._folds:
+            logits: Tensor = self._vmapped(self.stacked_parameters(), self._stacked_buffers, inputs)
+            return logits
+        weight, bias = self._stacked[0], self._stacked[1] if len(self._stacked) > 1 else None
+        if self.own_inputs:
+            # [M, K, d] times [M, d, B]: in this order the kernels for few classes are twice as fast.
+            products: Tensor = torch.bmm(weight, inputs.flatten(2).permute(1, 2, 0)).permute(2, 0, 1)
+            return products if bias is None else products + bias
+        # One matrix product for all: [B, d] times [d, M K].
+        folded: Tensor = functional.linear(
+            inputs.flatten(1), weight.flatten(0, 1), None if bias is None else bias.flatten()
+        )
+        return folded.view(len(folded), *weight.shape[:2])
+
+    def _one(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Any:
+        return functional_call(self.template, (dict(parameters), dict(buffers)), (inputs,))
+
+
+def is_linear_model(network: nn.Module) -> bool:
+    """Return whether a network flattens its input, applies one linear layer and does nothing else."""
+    if type(network) is not nn.Sequential or [type(layer) for layer in network] != [nn.Flatten, nn.Linear]:
+        return False
+    flattens_all = isinstance(network[0], nn.Flatten) and (network[0].start_dim, network[0].end_dim) == (1, -1)
+    return flattens_all and not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
