@@ -45,10 +45,16 @@ def figure(**kwargs: Any) -> Iterator[tuple[Any, Any]]:
 
 def save(canvas_figure: Any, path: Path) -> None:
     """Write a figure atomically; the suffix (png, svg, pdf) says the format."""
-    suffix = path.suffix.lstrip(".").lower()
-    if suffix not in ("png", "svg", "pdf"):
-        raise ConfigError(f"a figure is written as .png, .svg or .pdf, not {path.name!r}")
+    suffix = check_format(path)
     buffer = io.BytesIO()
     metadata = {"Date": None} if suffix == "svg" else {"CreationDate": None} if suffix == "pdf" else None
     canvas_figure.savefig(buffer, format=suffix, metadata=metadata)
     write_atomically(path, buffer.getvalue())
+
+
+def check_format(path: Path) -> str:
+    """Return a figure's format by its suffix; another one is refused, before any work is done for it."""
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in ("png", "svg", "pdf"):
+        raise ConfigError(f"a figure is written as .png, .svg or .pdf, not {path.name!r}")
+    return suffix

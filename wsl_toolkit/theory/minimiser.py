@@ -19,13 +19,16 @@ from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.theory.bias import sets_seen, state_from
 
 BATCH_ROWS = 256
-"""An estimator that works on whole batches gets a population of this many examples an instance."""
+"""An estimator that works on whole batches gets a population of at least this many examples an instance."""
+
+MAX_BATCH_CLASSES = 8
+"""With more classes such a population, in which every set appears, is too large."""
 
 TIE = 1e-7
 """Two minima that differ by less than this are one: the steps are bounded, so they are not exact."""
 
 _LBFGS_STEPS = 60
-_ADAM_STEPS = 200
+_ADAM_STEPS = 120
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -99,9 +102,12 @@ def _expected_loss(estimator: Estimator, table: Tensor, posterior: Tensor) -> Ca
 
 def _batch_objective(estimator: Estimator, table: Tensor, posterior: Tensor) -> Callable[[Tensor], Tensor]:
     """Stand in for the population by a batch in which each set appears in proportion to its probability."""
+    if posterior.shape[-1] > MAX_BATCH_CLASSES:
+        raise TheoryError(f"{estimator.name} works on whole batches: looked at up to {MAX_BATCH_CLASSES} classes only")
     sets, weights = sets_seen(estimator, table, posterior)
-    copies = _apportion(weights, BATCH_ROWS)
-    instance = torch.arange(len(posterior)).repeat_interleave(BATCH_ROWS)
+    examples = max(BATCH_ROWS, 8 * len(sets))
+    copies = _apportion(weights, examples)
+    instance = torch.arange(len(posterior)).repeat_interleave(examples)
     rows = sets.repeat(len(posterior), 1).repeat_interleave(copies.flatten(), dim=0)
     state = state_from(estimator, rows, posterior.log()[instance])
     state |= estimator.init_shared(CandidateSets.from_mask(rows))

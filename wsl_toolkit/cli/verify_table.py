@@ -1,0 +1,144 @@
+"""The estimator × generator matrix as people read it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from wsl_toolkit.settings import Kind
+from wsl_toolkit.theory.verification import TRUE_CONFIDENCE, Cell, Column, Matrix, Row, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LABEL_WIDTH = 20
+COLUMN_WIDTH = 10
+
+SHORT_KIND = {
+    Kind.UNBIASED: "unbiased",
+    Kind.CONSISTENT: "consistent",
+    Kind.UPPER_BOUND: "bound",
+    Kind.HEURISTIC: "heuristic",
+}
+
+LEGEND = (
+    ("✓", "unbiased: the bias is 0 up to rounding at every p(y|x) and logits tried"),
+    ("+0.31", "biased: the largest bias found"),
+    ("≥", "an upper bound of the risk, as far as tried; <: below the risk somewhere, by so much"),
+    ("◆", "bias n/a, but the minimiser of the expected loss has the right class everywhere tried; ◇: in so many"),
+    ("( )", "not promised: the generator is outside what the estimator declares"),
+    ("✗", "promised, and not so: a defect"),
+    ("σ", "standard deviation of the loss of one example given x"),
+)
+
+
+def symbol(cell: Cell, instances: int) -> str:
+    """Return a cell's verdict in a few characters, without its footnote."""
+    bias = "" if cell.bias is None else f"{cell.bias:+.2f}" if abs(cell.bias) >= 0.095 else f"{cell.bias:+.1g}"
+    text = {
+        Verdict.UNBIASED: "✓",
+        Verdict.BIASED: bias,
+        Verdict.UPPER_BOUND: "≥",
+        Verdict.NO_BOUND: f"< {bias}",
+        Verdict.CONSISTENT: "◆",
+        Verdict.INCONSISTENT: f"◇ {cell.right}/{instances}",
+        Verdict.NOT_APPLICABLE: "n/a",
+        Verdict.FAILED: "failed",
+    }[cell.verdict]
+    if cell.broken:
+        return text if cell.verdict is Verdict.FAILED else f"✗ {text}"
+    marked = cell.verdict in (Verdict.UNBIASED, Verdict.UPPER_BOUND, Verdict.CONSISTENT)
+    return f"({text})" if marked and not cell.promised else text
+
+
+def show(matrix: Matrix, out: Console) -> None:
+    """Print the matrix in as many pieces as the width asks for, then notes and legend."""
+    notes = footnotes(matrix)
+    for columns in _pieces(matrix.columns, out):
+        out.print(_table(matrix, columns, notes))
+        out.print()
+    for message, number in notes.items():
+        out.print(f"\\[{number}] {escape(message)}")
+    for column in matrix.columns:
+        if column.identifies is False:
+            out.print(
+                f"{column.name}: its sets leave p(y|x) open here; ◆ means that a right minimiser is among several"
+            )
+    if notes or any(column.identifies is False for column in matrix.columns):
+        out.print()
+    grid = Table.grid(padding=(0, 2))
+    for sign, meaning in LEGEND:
+        grid.add_row(Text(sign, style="bold"), Text(meaning, style="dim"))
+    out.print(grid)
+    out.print(_summary(matrix))
+
+
+def footnotes(matrix: Matrix) -> dict[str, int]:
+    """Number the messages of cells that could not be judged; the same message gets the same number."""
+    notes: dict[str, int] = {}
+    for row in matrix.rows:
+        for column in matrix.columns:
+            message = matrix.cells[row.name, column.name].message
+            if message:
+                notes.setdefault(message, len(notes) + 1)
+    return notes
+
+
+def _pieces(columns: Sequence[Column], out: Console) -> Iterator[Sequence[Column]]:
+    """Split the columns to fit a terminal; a pipe takes them all."""
+    fit = max(1, (out.width - LABEL_WIDTH) // COLUMN_WIDTH) if out.is_terminal else len(columns)
+    for start in range(0, len(columns), fit):
+        yield columns[start : start + fit]
+
+
+def _table(matrix: Matrix, columns: Sequence[Column], notes: dict[str, int]) -> Table:
+    table = Table(
+        title=f"estimators × generators, K = {matrix.num_classes}, every candidate set enumerated",
+        title_justify="left",
+        width=LABEL_WIDTH + COLUMN_WIDTH * len(columns),
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        box=None,
+    )
+    table.add_column("estimator", width=LABEL_WIDTH - 1, header_style="bold", vertical="bottom")
+    for column in columns:
+        heading = Text(column.name.replace("-", "-\n"), style="bold")
+        heading.append(f"\n{column.setting}", style="not bold dim")
+        table.add_column(heading, justify="right", width=COLUMN_WIDTH - 1, no_wrap=True)
+    for row in matrix.rows:
+        cells: list[RenderableType] = [_cell(matrix, matrix.cells[row.name, c.name], notes) for c in columns]
+        table.add_row(_label(row), *cells)
+    return table
+
+
+def _label(row: Row) -> Text:
+    label = Text(row.name, style="bold italic" if row.name == TRUE_CONFIDENCE else "bold")
+    label.append(f"\n  {SHORT_KIND[row.kind]}, {row.assumption}", style="not bold not italic dim")
+    return label
+
+
+def _cell(matrix: Matrix, cell: Cell, notes: dict[str, int]) -> Text:
+    style = "bold red" if cell.broken else "green" if cell.promised else "cyan" if "(" in symbol(cell, 0) else ""
+    style = "dim" if cell.verdict is Verdict.NOT_APPLICABLE else style
+    text = Text(symbol(cell, matrix.instances), style=style)
+    if cell.message:
+        text.append(f"[{notes[cell.message]}]", style="dim")
+    if cell.standard_deviation is not None:
+        text.append(f"\nσ {cell.standard_deviation:.2f}", style="not bold dim")
+    return text
+
+
+def _summary(matrix: Matrix) -> Text:
+    promised = [cell for cell in matrix.cells.values() if cell.promised]
+    broken = matrix.broken
+    if broken:
+        pairs = ", ".join(f"{cell.estimator} under {cell.generator}" for cell in broken[:5])
+        return Text(
+            f"\n{len(broken)} of {len(matrix.cells)} pairs are not as they should be: {pairs}", style="bold red"
+        )
+    return Text(f"\nAll promises hold: {len(promised)} of {len(matrix.cells)} pairs are promised something.")
