@@ -16,7 +16,7 @@ from wsl_toolkit.study.description import Cell, Study
 from wsl_toolkit.study.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.study.jobs import Job
 from wsl_toolkit.study.store import Results, StudyFolder
-from wsl_toolkit.study.tasks import Task, group
+from wsl_toolkit.study.tasks import Task, group, group_key
 
 
 class StudyError(WslError):
@@ -77,6 +77,8 @@ class Driver:
         self.cells = [_CellWork(cell_state(cell, self.results, registry)) for cell in study.cells()]
         self.waiting: list[tuple[int, Task]] = []
         self.at_work: dict[str, int] = {}
+        self.apart: dict[str, str] = {}
+        """Groups of jobs that do better one by one, and why."""
 
     def run(self) -> list[CellState]:
         """Do everything that is missing; return where each cell stands."""
@@ -123,6 +125,9 @@ class Driver:
     def _end(self, event: Ended) -> None:
         number = self.at_work.pop(event.task.id)
         work = self.cells[number]
+        if event.apart is not None:
+            self._take_apart(number, event.task, event.apart)
+            return
         work.in_flight -= {job.id for job in event.task.jobs}
         if event.error is not None:
             work.failure = event.error
@@ -130,6 +135,14 @@ class Driver:
         self._refill()  # the worker goes on while this process delivers
         if not work.in_flight:
             self._settle(number, work)
+
+    def _take_apart(self, number: int, task: Task, reason: str) -> None:
+        """Do one by one what cannot or need not be stacked, and say so once."""
+        if reason not in self.apart.values():
+            self.listener.note(f"{self.cells[number].state.cell.label}: runs are trained one by one: {reason}")
+        self.apart[group_key(task.jobs[0])] = reason
+        self.waiting = [(number, attrs.evolve(task, jobs=(job,))) for job in task.jobs] + self.waiting
+        self._refill()
 
     def _settle(self, number: int, work: _CellWork) -> None:
         """Renew a cell's state: queue what it needs next, or close it."""
@@ -140,7 +153,7 @@ class Driver:
             done = sum(w.state.done for w in self.cells)
             self.listener.cell(work.state, done, len(self.cells))
         elif work.failure is None and work.state.error is None:
-            tasks = [self._task(jobs) for jobs in group(work.state.missing, 1)]
+            tasks = [self._task(jobs) for jobs in group(work.state.missing, self.apart)]
             work.in_flight = {job.id for task in tasks for job in task.jobs}
             self.waiting += [(number, task) for task in tasks]
             self.waiting.sort(key=lambda item: item[0])  # early cells first, so that whole rows are ready early

@@ -47,6 +47,8 @@ class Ended:
 
     task: Task
     error: str | None = None
+    apart: str | None = None
+    """Why the task's jobs should be done one by one; then none of them is done yet."""
 
 
 Event = Advanced | Finished | Ended
@@ -99,10 +101,13 @@ class Inline:
         self._task = None
         done: list[int] = []
         try:
-            for result in self._workshop.run(task, done.append):
+            for outcome in self._workshop.run(task, done.append):
                 yield Advanced(task=task, epochs=sum(done))
                 done.clear()
-                yield Finished(task=task, result=result)
+                if not isinstance(outcome, JobResult):
+                    yield Ended(task=task, apart=outcome.reason)
+                    return
+                yield Finished(task=task, result=outcome)
         except WslError as error:
             yield Ended(task=task, error=str(error))
             return
@@ -122,12 +127,13 @@ class LocalPool:
             raise ConfigError(f"--jobs must be at least 1, not {workers}")
         self._context = multiprocessing.get_context("spawn")
         self._threads = max(1, usable_cores() // workers)
+        self._count = workers
         self._workers = [self._hire() for _ in range(workers)]
         self._died: dict[str, int] = {}
 
     def _hire(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._threads), daemon=True)
+        process = self._context.Process(target=_work, args=(theirs, self._threads, self._count), daemon=True)
         process.start()
         theirs.close()
         return _Worker(process=process, pipe=ours)
@@ -173,7 +179,7 @@ class LocalPool:
         if kind == "finished":
             return Finished(task=task, result=value)
         worker.task = None
-        return Ended(task=task, error=value)
+        return Ended(task=task, apart=value) if kind == "apart" else Ended(task=task, error=value)
 
     def _buried(self, worker: _Worker) -> Iterator[Event]:
         """Replace a dead worker; its task gets another try."""
@@ -211,7 +217,7 @@ class _Worker:
     task: Task | None = None
 
 
-def _work(pipe: Connection, threads: int) -> None:
+def _work(pipe: Connection, threads: int, share: int) -> None:
     """Do tasks until the driver goes away; then go too, in the middle of a task if need be."""
     import signal
 
@@ -222,30 +228,33 @@ def _work(pipe: Connection, threads: int) -> None:
     torch.set_num_threads(threads)
     from wsl_toolkit.study.worker import Workshop
 
-    workshop = Workshop()
+    workshop = Workshop(share=share)
     try:
         while True:
             task = pipe.recv()
-            pipe.send(("ended", _attempt(workshop, task, pipe.send)))
+            pipe.send(_attempt(workshop, task, pipe.send))
     except (EOFError, OSError):
         return
 
 
-def _attempt(workshop: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> str | None:
+def _attempt(workshop: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:
+    """Do a task; return the last message about it."""
     try:
-        for result in workshop.run(task, lambda epochs: send(("advanced", epochs))):
-            send(("finished", result))
+        for outcome in workshop.run(task, lambda epochs: send(("advanced", epochs))):
+            if not isinstance(outcome, JobResult):
+                return "apart", outcome.reason
+            send(("finished", outcome))
     except WslError as error:
-        return str(error)
+        return "ended", str(error)
     except MemoryError:
-        return "out of memory: use fewer --jobs, or a smaller batch"
+        return "ended", "out of memory: use fewer --jobs, or a smaller batch"
     except ConnectionError:
         raise  # the driver is gone
     except Exception as error:
         if os.environ.get("WSL_TRACEBACK") == "1":
             traceback.print_exc()
-        return f"unexpected {one_line(error)} (WSL_TRACEBACK=1 shows where)"
-    return None
+        return "ended", f"unexpected {one_line(error)} (WSL_TRACEBACK=1 shows where)"
+    return "ended", None
 
 
 def _follow_parent() -> None:

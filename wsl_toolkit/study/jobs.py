@@ -12,11 +12,26 @@ from typing import Any, Literal
 
 import attrs
 
-from wsl_toolkit.config import RunConfig, from_dict
-from wsl_toolkit.parameters import values_of
+from wsl_toolkit.config import RunConfig, Training, from_dict
+from wsl_toolkit.parameters import parameters_of, plain, values_of
 
 FORMAT = "wsl job 1"
 Purpose = Literal["selection", "trial"]
+DECISIVE = (
+    "epochs",
+    "batch_size",
+    "lr",
+    "weight_decay",
+    "momentum",
+    "optimizer",
+    "scheduler",
+    "seed",
+    "validation",
+    "test",
+)
+"""Training settings that every job states. Others are stated only where they differ from their defaults, so that a
+new setting does not make all finished work strange."""
+INDIFFERENT = ("device", "trials")
 FINISHED, DIVERGED, PRUNED = "finished", "diverged", "pruned"
 
 
@@ -38,8 +53,11 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """The hash of everything that decides the result."""
-        text = json.dumps([FORMAT, attrs.asdict(self)], sort_keys=True, separators=(",", ":"))
+        """The hash of everything that decides the result; data is known by its digest, not by where it lies."""
+        content = attrs.asdict(self)
+        if self.data:
+            content["config"]["dataset"] = {"name": self.config["dataset"]["name"]}
+        text = json.dumps([FORMAT, content], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
@@ -73,11 +91,19 @@ def make_job(
 ) -> Job:
     """Return the job of a resolved configuration."""
     described = config.to_dict()
-    for key in ("device", "trials"):
-        described.pop(key)
+    for name, parameter in parameters_of(Training).items():
+        if name in INDIFFERENT or (name not in DECISIVE and described.get(name) == plain(parameter.default)):
+            described.pop(name, None)
     # A JSON round trip, so that a job read from disk equals the one that was planned.
-    plain = json.loads(json.dumps(described))
-    return Job(purpose=purpose, config=plain, data=data, fold=fold, folds=folds, oracle=oracle, peers=peers)
+    return Job(
+        purpose=purpose,
+        config=json.loads(json.dumps(described)),
+        data=data,
+        fold=fold,
+        folds=folds,
+        oracle=oracle,
+        peers=peers,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -115,5 +141,5 @@ def result_from_json(text: str) -> JobResult:
 
 def training_key(config: RunConfig) -> dict[str, Any]:
     """Return the training settings that models trained together must share."""
-    own = ("lr", "weight_decay", "seed", "trials", "device")
+    own = ("lr", "weight_decay", "seed", *INDIFFERENT)
     return {key: value for key, value in values_of(config.training).items() if key not in own}

@@ -1,9 +1,9 @@
-"""Tasks: jobs that one worker does in one go, and how many models fit together into memory."""
+"""Tasks: jobs that one worker does in one go."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import attrs
@@ -42,11 +42,10 @@ def group_key(job: Job) -> str:
     return json.dumps([shared, estimator, training_key(config), job.purpose, job.oracle, job.folds > 1, prunes])
 
 
-def group(jobs: Sequence[Job], limit: int) -> list[tuple[Job, ...]]:
-    """Put jobs that can be stacked together, at most `limit` at once; the order of first jobs is kept."""
+def group(jobs: Sequence[Job], apart: Container[str] = ()) -> list[tuple[Job, ...]]:
+    """Put jobs that can be stacked together, except those whose key is in `apart`; first jobs keep their order."""
     groups: dict[str, list[Job]] = {}
     for job in jobs:
-        groups.setdefault(group_key(job), []).append(job)
-    return [
-        tuple(members[start : start + limit]) for members in groups.values() for start in range(0, len(members), limit)
-    ]
+        key = group_key(job)
+        groups.setdefault(job.id if key in apart else key, []).append(job)
+    return [tuple(members) for members in groups.values()]

@@ -6,28 +6,38 @@ Workers know neither the study's folder nor MLflow: the driver alone writes, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+import attrs
 import torch
 
 from wsl_toolkit.blame import blame
 from wsl_toolkit.config import RunConfig, Training
 from wsl_toolkit.data import Data
-from wsl_toolkit.engine import EpochRecord
+from wsl_toolkit.engine import EpochRecord, Trainer
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.problem import PARTS, Problem, make_problem
 from wsl_toolkit.registry import Registry
+from wsl_toolkit.stacking import Group, models_that_fit, train_stacked, why_it_does_not_pay, why_not
+from wsl_toolkit.stacking.grouping import free_memory
 from wsl_toolkit.study.cells import goodness_by_epoch
 from wsl_toolkit.study.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
 from wsl_toolkit.study.search import Pruner
 from wsl_toolkit.study.tasks import Task
-from wsl_toolkit.trial import run_trial
+from wsl_toolkit.trial import make_trainer, run_trial
 
 Tell = Callable[[int], None]
 """Called with the number of single-model epochs that have just been done."""
 
 KEPT_PROBLEMS = 6
+
+
+@attrs.frozen
+class Apart:
+    """A worker's advice: train these jobs one by one, because …"""
+
+    reason: str
 
 
 class _PrunedError(Exception):
@@ -37,15 +47,55 @@ class _PrunedError(Exception):
 class Workshop:
     """A worker's memory between tasks: the last dataset and the last few problems, which methods share."""
 
-    def __init__(self, registry: Registry | None = None) -> None:
+    def __init__(self, registry: Registry | None = None, share: int = 1) -> None:
         self.registry = registry or load_plugins().registry
+        self.share = share
+        """How many workers share this machine's memory."""
         self._data: tuple[str, Data] | None = None
         self._problems: dict[str, Problem] = {}
 
-    def run(self, task: Task, tell: Tell = lambda epochs: None) -> Iterator[JobResult]:
-        """Do a task's jobs; results come as they are ready."""
-        for job in task.jobs:
-            yield self._one(job, task, tell)
+    def run(self, task: Task, tell: Tell = lambda epochs: None) -> Iterator[JobResult | Apart]:
+        """Do a task's jobs, as one stacked model where they can be; results come as they are ready."""
+        if len(task.jobs) == 1:
+            yield self._one(task.jobs[0], task, tell)
+            return
+        names = {role: name for role, (name, _) in task.jobs[0].run_config().components.items()}
+        with blame(self.registry, "backbone", names["backbone"]), blame(self.registry, "estimator", names["estimator"]):
+            pair = [self._trainer(job, task) for job in (task.jobs[0], task.jobs[-1])]
+            reason = why_it_does_not_pay(pair) or why_not(pair)
+            if reason:
+                yield Apart(reason)
+                return
+            room = models_that_fit(pair[0], free_memory() // (2 * self.share))
+            for start in range(0, len(task.jobs), room):
+                yield from self._together(task.jobs[start : start + room], task, tell)
+
+    def _trainer(self, job: Job, task: Task) -> Trainer:
+        config = job.run_config()
+        estimator, backbone = (config.create(role, self.registry) for role in ("estimator", "backbone"))
+        training = with_device(config.training, task.device)
+        with torch.random.fork_rng(devices=[]):
+            return make_trainer(self.problem(job, config, task), estimator, backbone, training, job.seed)
+
+    def _together(self, jobs: Sequence[Job], task: Task, tell: Tell) -> Iterator[JobResult]:
+        """Train models in one set of tensors; the results are those that each would have alone."""
+        start = time.perf_counter()
+        trainers = [self._trainer(job, task) for job in jobs]
+        records: list[list[EpochRecord]] = [[] for _ in jobs]
+        ends: list[str] = ["" for _ in jobs]
+        groups = [Group(places=tuple(range(len(jobs))))] if len(jobs) > 1 else None
+        for outcomes in train_stacked(trainers, int(jobs[0].config["epochs"]), groups=groups):
+            for place, outcome in enumerate(outcomes):
+                if isinstance(outcome, DivergedError):
+                    ends[place] = str(outcome)
+                else:
+                    records[place].append(outcome)
+            tell(len(jobs))
+        seconds = (time.perf_counter() - start) / len(jobs)
+        for job, own, message in zip(jobs, records, ends, strict=True):
+            problem = self.problem(job, job.run_config(), task)
+            status = DIVERGED if message else FINISHED
+            yield self.result(job, problem, own, status, message, seconds, stacked=len(jobs))
 
     def _one(self, job: Job, task: Task, tell: Tell) -> JobResult:
         config = job.run_config()
@@ -159,8 +209,6 @@ def data_name(config: RunConfig) -> str:
 
 def with_device(training: Training, device: str) -> Training:
     """Return the training settings for a device."""
-    import attrs
-
     return attrs.evolve(training, device=device)
 
 
@@ -171,4 +219,4 @@ def _goodness(record: EpochRecord, rule: str) -> float:
     return sign * record.metrics[metric]
 
 
-__all__ = ["Workshop", "clean_parts", "goodness_by_epoch"]
+__all__ = ["Apart", "Workshop", "clean_parts", "goodness_by_epoch"]
