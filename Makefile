@@ -4,13 +4,16 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-system lint bench docs clean
+.PHONY: demo test test-long test-system lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not system"
+	$(BIN)/python -m pytest -m "not system and not long"
+
+test-long: $(READY)
+	$(BIN)/python -m pytest -m long --timeout 7200 --durations 0
 
 test-system: $(READY)
 	.ci/install-system $(BIN)/python

@@ -1,0 +1,45 @@
+"""A database to start from: making a fresh one costs seconds, copying one does not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from fault_tools import wsl
+
+
+@pytest.fixture(scope="session")
+def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a database that has no run."""
+    from wsl_toolkit.tracking import Tracker, default_uri
+
+    home = tmp_path_factory.mktemp("first") / "wsl-runs"
+    Tracker(default_uri(home), "wsl-digits", home)
+    return home
+
+
+@pytest.fixture
+def workspace(first_home: Path, tmp_path: Path) -> Path:
+    """A working directory with a database of its own."""
+    import sqlite3
+
+    home = tmp_path / "wsl-runs"
+    home.mkdir()
+    with sqlite3.connect(first_home / "mlflow.db") as source, sqlite3.connect(home / "mlflow.db") as target:
+        source.backup(target)
+        target.execute("PRAGMA journal_mode=WAL")
+        # An experiment knows where its artifacts lie.
+        target.execute("update experiments set artifact_location = ?", ((home / "artifacts").as_uri(),))
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def reference(first_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which the run of `ARGUMENTS` was never interrupted."""
+    from test_kills import ARGUMENTS
+
+    path = tmp_path_factory.mktemp("reference")
+    shutil.copytree(first_home, path / "wsl-runs")
+    wsl(path, *ARGUMENTS)
+    return path

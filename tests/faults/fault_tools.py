@@ -1,0 +1,156 @@
+"""Real processes for fault tests, quick to start: forked from a server that has imported the heavy packages once."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+from wsl_toolkit.checkpoints import read
+from wsl_toolkit.records import RunFolder, all_folders
+
+_FORKS = multiprocessing.get_context("forkserver")
+
+
+@functools.cache
+def _start_server() -> None:
+    """Start the server from which processes are forked; it must find the module that it imports first."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        _FORKS.set_forkserver_preload(["fault_preload"])
+        forkserver.ensure_running()
+    finally:
+        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+
+
+def _become(
+    cwd: str, output: str, env: Mapping[str, str], call: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
+    """Turn a forked process into one with its own directory, environment and output, then work."""
+    import torch
+
+    handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    os.environ.update(env)
+    os.chdir(cwd)
+    torch.set_num_threads(1)
+    call(*arguments)
+
+
+def _wsl(arguments: list[str]) -> None:
+    from wsl_toolkit.cli import main
+
+    main(arguments)
+
+
+class Started:
+    """A process of ours and what it said."""
+
+    def __init__(
+        self, cwd: Path, call: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.cwd = cwd
+        self.output = cwd / f".output-{time.monotonic_ns()}"
+        target = (str(cwd), str(self.output), dict(env or {}), call, arguments)
+        _start_server()
+        self.process = _FORKS.Process(target=_become, args=target)
+        self.process.start()
+
+    def wait(self, seconds: float = 300) -> int:
+        """Wait for its end; return its exit code, negative for a signal."""
+        self.process.join(seconds)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+            raise AssertionError(f"still at work after {seconds} s: {self.said}")
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+    def send(self, number: int) -> None:
+        """Send a signal, if it still lives."""
+        if self.process.is_alive():
+            os.kill(self.process.pid or 0, number)
+
+    def kill(self) -> None:
+        """Kill it without warning."""
+        self.send(signal.SIGKILL)
+        self.process.join()
+
+    @property
+    def said(self) -> str:
+        """All that it wrote."""
+        return self.output.read_text() if self.output.exists() else ""
+
+
+def start_wsl(cwd: Path, *arguments: str, **env: str) -> Started:
+    """Start a `wsl` command in a directory."""
+    return Started(cwd, _wsl, list(arguments), env=env)
+
+
+def wsl(cwd: Path, *arguments: str, code: int = 0, **env: str) -> str:
+    """Run a `wsl` command to its end; return what it said."""
+    started = start_wsl(cwd, *arguments, **env)
+    found = started.wait()
+    assert found == code, f"wsl {' '.join(arguments)} ended with {found}, not {code}: {started.said}"
+    assert "Traceback" not in started.said, started.said
+    return started.said
+
+
+def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """Wait for something to become true; return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"it did not come true within {seconds} s")
+
+
+def folders(cwd: Path) -> list[RunFolder]:
+    """The run folders of a working directory, oldest first."""
+    return sorted(all_folders(cwd / "wsl-runs"), key=lambda folder: folder.fact("started"))
+
+
+def final_state(folder: RunFolder) -> dict[str, Any]:
+    """The last checkpoint of a run that is complete: there must be just one."""
+    (path,) = (folder.path / "checkpoints").glob("*.pt")
+    return read(path)
+
+
+def history(cwd: Path, run_id: str) -> dict[str, list[tuple[int, float]]]:
+    """Every metric value of a run in the store, read from the database itself; times of epochs are no result."""
+    with sqlite3.connect(cwd / "wsl-runs" / "mlflow.db", timeout=60) as database:
+        rows = database.execute(
+            "select key, step, value, is_nan from metrics where run_uuid = ? order by key, step", (run_id,)
+        ).fetchall()
+    found: dict[str, list[tuple[int, float]]] = {}
+    for key, step, value, is_nan in rows:
+        found.setdefault(key, []).append(
+            (step, 0.0 if key == "time/epoch_seconds" else float("nan") if is_nan else value)
+        )
+    return found
+
+
+def status(cwd: Path, run_id: str) -> str:
+    """A run's status in the store."""
+    with sqlite3.connect(cwd / "wsl-runs" / "mlflow.db", timeout=60) as database:
+        return str(database.execute("select status from runs where run_uuid = ?", (run_id,)).fetchone()[0])
+
+
+def statuses(cwd: Path) -> list[str]:
+    """The status of every run in the store."""
+    with sqlite3.connect(cwd / "wsl-runs" / "mlflow.db", timeout=60) as database:
+        return [row[0] for row in database.execute("select status from runs order by start_time")]
