@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.errors import DataError, WslError, one_line
+from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
+from wsl_toolkit.formats import images, table_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,8 @@ ARRAYS = (".npz", ".mat")
 def read_raw(path: Path, model: Model, id_column: str | None = None) -> tuple[Tensor, list[str] | None]:
     """Return the raw inputs in a file and, where a column names them, the examples' ids."""
     suffix = path.suffix.lower()
+    if path.is_dir():
+        return _from_images(path, model)
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     try:
@@ -38,6 +41,17 @@ def read_raw(path: Path, model: Model, id_column: str | None = None) -> tuple[Te
     raise DataError(f"{path.name}: rows to predict come as {', '.join([*TABLES, *ARRAYS])}, not as {suffix!r}")
 
 
+def _from_images(folder: Path, model: Model) -> tuple[Tensor, list[str]]:
+    """Return all images below a folder, in the size that the model takes, with their names as ids."""
+    paths = images.image_files(folder)
+    if not paths:
+        raise DataError(f"{folder} holds no images")
+    if len(model.input_shape) != 3:
+        raise DataError("the model was not fitted on images")
+    channels, size, _ = model.input_shape
+    return images.read_images(paths, size, channels), [str(path.relative_to(folder)) for path in paths]
+
+
 def _from_table(path: Path, model: Model, id_column: str | None) -> tuple[Tensor, list[str] | None]:
     if model.schema is None:
         raise DataError(
@@ -46,60 +60,26 @@ def _from_table(path: Path, model: Model, id_column: str | None) -> tuple[Tensor
         )
     wanted = [*model.schema.names, *([id_column] if id_column else [])]
     table = read_table(path, wanted)
-    first = 2 if path.suffix.lower() != ".parquet" else 1
-    x = model.schema.encode(table, where=lambda row: f"{'line' if first == 2 else 'row'} {row + first}")
+    x = model.schema.encode(table)
     ids = None if id_column is None else [str(value) for value in table.column(id_column).to_pylist()]
     return x, ids
 
 
 def read_table(path: Path, columns: list[str]) -> pa.Table:
-    """Read some columns of a table; a line of the wrong width is refused by its number."""
-    from wsl_toolkit.errors import did_you_mean
-
+    """Read some columns of a table, text files as text; a row of the wrong width is refused by its number."""
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
         names = pq.read_schema(path).names
     else:
-        names = _header(path)
+        names = table_files.header_of(path, TABLES[path.suffix.lower()])
     for name in columns:
         if name not in names:
             raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
     if path.suffix.lower() == ".parquet":
         return pq.read_table(path, columns=columns)
-    return _read_text(path, columns)
-
-
-def _header(path: Path) -> list[str]:
-    import csv
-
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file, delimiter=TABLES[path.suffix.lower()]), [])
-
-
-def _read_text(path: Path, columns: list[str]) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    wrong: list[str] = []
-
-    def refuse(row: Any) -> str:
-        wrong.append(f"line {row.number}: {row.actual_columns} values instead of {row.expected_columns}")
-        return "error"
-
-    try:
-        return csv.read_csv(
-            path,
-            read_options=csv.ReadOptions(use_threads=False),
-            parse_options=csv.ParseOptions(
-                delimiter=TABLES[path.suffix.lower()], newlines_in_values=True, invalid_row_handler=refuse
-            ),
-            convert_options=csv.ConvertOptions(
-                include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        raise DataError(wrong[0] if wrong else one_line(error)) from None
+    others = [name for name in names if name not in columns]
+    return table_files.parse_csv(path, TABLES[path.suffix.lower()], columns, skip=others, header=names)
 
 
 def _from_arrays(path: Path, model: Model) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsl_toolkit.components import Dataset
 from wsl_toolkit.errors import DataError, did_you_mean
-from wsl_toolkit.parameters import parameters_of
+from wsl_toolkit.formats.readers import READERS
+from wsl_toolkit.parameters import construct, parameters_of
 from wsl_toolkit.registry import Registry
 
 if TYPE_CHECKING:
@@ -21,17 +22,19 @@ FOLDER = "/"
 """What a dataset that reads a folder declares among its suffixes."""
 
 
-def readers(registry: Registry) -> Iterator[tuple[str, type[Dataset]]]:
-    """Yield (ending, dataset class) for every installed dataset that reads a user's files."""
-    for name in registry.names("dataset"):
-        cls: type[Dataset] = registry.get("dataset", name)
+def readers(registry: Registry) -> dict[str, type[Dataset]]:
+    """Return the dataset class for every known ending: the core's own readers, replaced by installed ones."""
+    installed: list[type[Dataset]] = [registry.get("dataset", name) for name in registry.names("dataset")]
+    found: dict[str, type[Dataset]] = {}
+    for cls in (*READERS, *installed):
         if PATH in parameters_of(cls):
-            yield from ((suffix, cls) for suffix in cls.suffixes)
+            found |= dict.fromkeys(cls.suffixes, cls)
+    return found
 
 
 def reader_of(path: Path, registry: Registry) -> type[Dataset]:
     """Return the dataset class for a path, or say which endings are known."""
-    known = dict(readers(registry))
+    known = readers(registry)
     ending = FOLDER if path.is_dir() else path.suffix.lower()
     if ending in known:
         return known[ending]
@@ -47,13 +50,13 @@ def load(path: Path, values: Mapping[str, Any], registry: Registry, data_dir: Pa
     from wsl_toolkit.blame import blame
 
     cls = reader_of(path, registry)
-    dataset: Dataset = registry.create("dataset", cls.name, {PATH: str(path), **values})
+    dataset = construct(cls, {PATH: str(path), **values})
+    if cls in READERS:
+        return dataset.load(data_dir)
     with blame(registry, "dataset", cls.name):
         return dataset.load(data_dir)
 
 
 def write(data: Data, path: Path, values: Mapping[str, Any], registry: Registry) -> None:
     """Write data in the format that the path's ending names, atomically and without loss, or refuse."""
-    cls = reader_of(path, registry)
-    dataset: Dataset = registry.create("dataset", cls.name, {PATH: str(path), **values})
-    dataset.write(data, path.parent)
+    construct(reader_of(path, registry), {PATH: str(path), **values}).write(data, path.parent)

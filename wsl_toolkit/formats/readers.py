@@ -1,0 +1,173 @@
+"""Tables (CSV, TSV, Parquet) and folders of images with candidate sets: a user's own data.
+
+These readers serve the commands on one's own data where no installed dataset reads a file's ending; they are not
+registered, so an installed dataset of the same name or ending takes their place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from wsl_toolkit.components import Dataset
+from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.parameters import param
+
+if TYPE_CHECKING:
+    from wsl_toolkit.data import Data
+    from wsl_toolkit.formats.table_files import Layout
+
+
+def locate(path: Path, data_dir: Path, *, folder: bool = False) -> Path:
+    """Return a file (or folder) as named from here, or else below the data directory."""
+    what = "folder" if folder else "file"
+    for found in (path, data_dir / path):
+        if found.is_dir() if folder else found.is_file():
+            return found
+    raise DataError(f"there is no {what} {path}, neither here nor below the data directory {data_dir}")
+
+
+@attrs.frozen(kw_only=True)
+class LabelledTable(Dataset):
+    """What all tables of candidate sets share: which column is what."""
+
+    candidates_column: tuple[str, ...] = param(
+        (), help="column of candidate sets (a|b or a JSON list); several: annotators, see combine [default: candidates]"
+    )
+    complementary_column: str | None = param(None, help="column of classes that an example does not belong to")
+    class_columns: tuple[str, ...] = param(
+        (), help="0/1 columns, one for each class [default: all that begin 'class:']"
+    )
+    label_column: str | None = param(None, help="column of true labels, empty where unknown [default: label]")
+    id_column: str | None = param(None, help="column that names the examples [default: id]")
+    classes: tuple[str, ...] = param((), help="all classes, in order [default: those that occur, sorted]")
+    classes_file: Path | None = param(None, help="a text file with all classes, one a line")
+    combine: str = param(
+        "union", help="how several annotators' sets become one", choices=("union", "intersection", "vote")
+    )
+    separator: str = param("|", help="what separates the classes of a set")
+    ignore: tuple[str, ...] = param((), help="columns to leave out")
+
+    def layout(self, categorical: tuple[str, ...] = ()) -> Layout:
+        """Return which column is what."""
+        from wsl_toolkit.formats.table_files import Layout
+
+        return Layout(
+            candidates=self.candidates_column,
+            complementary=self.complementary_column,
+            indicators=self.class_columns,
+            label=self.label_column,
+            id=self.id_column,
+            classes=self._classes(),
+            combine=self.combine,
+            separator=self.separator,
+            categorical=categorical,
+            ignore=self.ignore,
+        )
+
+    def _classes(self) -> tuple[str, ...] | None:
+        if self.classes_file is None:
+            return self.classes or None
+        if self.classes:
+            raise ConfigError(f"{self.name}: give classes or classes-file, not both")
+        try:
+            lines = self.classes_file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.name}: {self.classes_file} cannot be read: {error}") from None
+        return tuple(line.strip() for line in lines if line.strip())
+
+
+@attrs.frozen(kw_only=True)
+class Table(LabelledTable):
+    """A table whose other columns are features."""
+
+    categorical: tuple[str, ...] = param((), help="columns of numbers that are categories")
+
+    def load(self, data_dir: Path) -> Data:
+        """Read the table."""
+        from wsl_toolkit.formats import table_files
+
+        return table_files.read(locate(self.file, data_dir), self.layout(self.categorical), self.file_delimiter)
+
+    def write(self, data: Data, data_dir: Path) -> None:
+        """Write a table that reads back as the same data."""
+        from wsl_toolkit.formats import table_files
+
+        table_files.write(data, self.file, self.file_delimiter)
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        raise NotImplementedError
+
+    @property
+    def file_delimiter(self) -> str | None:
+        """What separates the values of a text file; None: by its ending."""
+        return None
+
+
+@attrs.frozen(kw_only=True)
+class Csv(Table):
+    """A CSV or TSV table: features, and candidate sets as a|b, a JSON list, or 0/1 columns.
+
+    Numbers are features as they are, text is a category, and empty cells are missing values. With no option, columns
+    named candidates (or complementary, or class:<name>), label and id are what their names say.
+    """
+
+    name: ClassVar[str] = "csv"
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
+
+    path: Path = param(help="the .csv or .tsv file, from here or below the data directory")
+    delimiter: str | None = param(None, help="what separates values [default: a comma, or a tab in .tsv]")
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.path
+
+    @property
+    def file_delimiter(self) -> str | None:
+        """What separates the values."""
+        return self.delimiter
+
+
+@attrs.frozen(kw_only=True)
+class Parquet(Table):
+    """A Parquet table: features, and candidate sets as lists, a|b, a JSON list, or 0/1 columns."""
+
+    name: ClassVar[str] = "parquet"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
+
+    path: Path = param(help="the .parquet file, from here or below the data directory")
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.path
+
+
+@attrs.frozen(kw_only=True)
+class ImageFolder(LabelledTable):
+    """A folder of images, with a CSV of candidate sets that names each image by its file."""
+
+    name: ClassVar[str] = "image-folder"
+    suffixes: ClassVar[tuple[str, ...]] = ("/",)
+
+    path: Path = param(help="the folder, from here or below the data directory")
+    labels: Path | None = param(None, help="the table of candidate sets [default: labels.csv in the folder]")
+    file_column: str = param("file", help="column of the images' names below the folder")
+    size: int = param(32, help="images are resized to this many pixels a side", ge=1)
+
+    def load(self, data_dir: Path) -> Data:
+        """Read the images that the table names."""
+        from wsl_toolkit.formats import images
+
+        folder = locate(self.path, data_dir, folder=True)
+        labels = self.labels or folder / images.LABELS
+        return images.read_folder(folder, labels, self.layout(), self.file_column, self.size)
+
+
+READERS: tuple[type[Dataset], ...] = (Csv, Parquet, ImageFolder)
+"""The readers that the core brings."""
