@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 from pathlib import Path
 
 import h5py
@@ -11,10 +12,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.io import savemat
+from hypothesis.extra.numpy import arrays
+from scipy.io import loadmat, savemat
 from scipy.sparse import csc_matrix
 
 from wsl_builtins.datasets.mat import Mat
+from wsl_builtins.datasets.mat5 import read_version_5, sparse
 from wsl_toolkit.data import Data
 from wsl_toolkit.errors import ConfigError, DataError, LabelError, WslError
 from wsl_toolkit.labels import CandidateSets
@@ -153,7 +156,11 @@ def test_a_full_set_is_kept(file_of):
         (lambda v: v.update(partial_target=v["partial_target"].T), DataError, "is 5×3.*K×5: transpose it"),
         (lambda v: v.update(target=v["target"][:, :4]), DataError, "is 3×4, but data has 5 rows"),
         (lambda v: v.update(target=v["target"][:2]), DataError, "same classes"),
-        (lambda v: v.update(partial_target=v["partial_target"][:1], target=v["target"][:1]), DataError, "has 1 class"),
+        (
+            lambda v: v.update(partial_target=v["partial_target"][:1], target=v["target"][:1]),
+            DataError,
+            "is 1×5, K×n: K must be",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(file_of, spoil, error, words):
@@ -195,6 +202,80 @@ def test_without_h5py_the_remedy_is_named(tmp_path, monkeypatch):
         Mat(path=tmp_path / "new.mat").load(HERE)
 
 
+@pytest.mark.parametrize("name", ["lost", "MSRCv2", "BirdSong"])
+def test_the_real_files_read_as_scipy_reads_them(data_dir, name):
+    path = data_dir / "pll" / f"{name}.mat"
+    theirs = loadmat(path)
+    ours = read_version_5(path.read_bytes(), ["data", "target", "partial_target"])
+    assert np.array_equal(ours["data"], theirs["data"])
+    for key in ("target", "partial_target"):
+        assert (ours[key] != theirs[key]).nnz == 0
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    array=st.one_of(
+        arrays(
+            st.sampled_from(["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?"]),
+            st.tuples(st.integers(0, 5), st.integers(0, 5)),
+        ),
+        arrays("f8", st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))),
+    ),
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8), max_size=4),
+    compressed=st.booleans(),
+)
+def test_whatever_scipy_writes_is_read_as_scipy_reads_it(array, texts, compressed):
+    cells = np.empty(len(texts), dtype=object)
+    cells[:] = texts
+    content = {"a": array, "s": csc_matrix(np.atleast_2d(array.ravel()).astype("f8")), "c": cells, "skipped": {"x": 1}}
+    buffer = io.BytesIO()
+    savemat(buffer, content, do_compression=compressed)
+    theirs = loadmat(io.BytesIO(buffer.getvalue()))
+    ours = read_version_5(buffer.getvalue(), ["a", "s", "c"])
+    np.testing.assert_array_equal(ours["a"], theirs["a"])
+    np.testing.assert_array_equal(ours["s"].toarray(), theirs["s"].toarray())
+    assert list(ours["c"]) == texts
+    assert "skipped" not in ours
+
+
+def test_a_file_from_a_big_endian_machine_is_read():
+    def element(code: int, data: bytes) -> bytes:
+        return code.to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + bytes(-len(data) % 8)
+
+    head = element(6, (6).to_bytes(4, "big") + bytes(4)) + element(5, np.array([2, 2], ">i4").tobytes())
+    array = element(14, head + element(1, b"data") + element(9, np.array([1, 2, 3, 4], ">f8").tobytes()))
+    found = read_version_5(b"MATLAB 5.0".ljust(124) + b"\x01\x00MI" + array, ["data"])
+    assert found["data"].tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_type_code_that_crashes_other_readers_is_refused(tmp_path):
+    savemat(tmp_path / "made.mat", variables())
+    content = bytearray((tmp_path / "made.mat").read_bytes())
+    place = content.index(np.array(variables()["data"]).T.tobytes()) - 8
+    for code in (0, 8, 10, 14, 15, 19, 20, 255, 65535):
+        content[place : place + 4] = code.to_bytes(4, "little")
+        with pytest.raises(DataError, match="damaged"):
+            read_version_5(bytes(content), ["data"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "ends", "values"),
+    [
+        ([0, 5], [0, 1, 2], [1, 1]),
+        ([0, -1], [0, 1, 2], [1, 1]),
+        ([0, 1], [0, 1, 3], [1, 1]),
+        ([0, 1], [0, 2, 1], [1, 1]),
+        ([0, 1], [1, 1, 2], [1, 1]),
+        ([0, 1], [0, 2], [1, 1]),
+        ([0], [0, 1, 2], [1, 1]),
+        ([0, 1], [0, 1, 2], [1]),
+    ],
+)
+def test_sparse_parts_that_do_not_fit_are_refused_before_they_are_used(rows, ends, values):
+    with pytest.raises(DataError, match="damaged sparse matrix"):
+        sparse("target", (2, 2), np.array(rows), np.array(ends), np.array(values))
+
+
 def test_a_missing_file_is_looked_for_in_both_places(tmp_path):
     with pytest.raises(DataError, match=r"no file pll/none\.mat, neither here nor below the data directory"):
         Mat(path=Path("pll/none.mat")).load(tmp_path)
@@ -212,14 +293,17 @@ def test_a_truncated_real_file_is_one_line(tmp_path, data_dir, keep):
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    version=st.sampled_from(["v5", "v5 compressed", "v7.3 sparse", "v7.3 dense"]),
+    version=st.sampled_from(["v5", "v5 sparse", "v5 compressed", "v7.3 sparse", "v7.3 dense"]),
     places=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=6)), max_size=4),
     cut=st.floats(0.3, 1),
 )
 def test_no_damage_ends_in_a_traceback(tmp_path, version, places, cut):
     path = tmp_path / "fuzz.mat"
     if version.startswith("v5"):
-        savemat(path, variables(), do_compression="compressed" in version)
+        content = {**variables(), "class_names": np.array(["a", "b é", "c"], dtype=object), "other": {"a": 1}}
+        if "sparse" in version:
+            content["target"] = csc_matrix(content["target"])
+        savemat(path, content, do_compression="compressed" in version)
     else:
         write_v73(path, variables(), sparse="sparse" in version)
     content = bytearray(path.read_bytes())

@@ -1,6 +1,6 @@
 """The partial-label community's .mat files: `data` n×d, `partial_target` and `target` K×n, sparse or dense.
 
-MATLAB writes two formats under one name: up to version 7 its own (scipy reads it), from 7.3 HDF5 (h5py reads it).
+MATLAB writes two formats under one name: up to version 7 its own (see `mat5`), from 7.3 HDF5, which h5py reads.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from wsl_builtins.datasets.mat5 import read_version_5, sparse
 from wsl_builtins.datasets.paths import locate, reading
 from wsl_toolkit import Dataset, param
 from wsl_toolkit.errors import ConfigError, DataError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 VARIABLES = ("data", "partial_target", "target", "class_names", "ids")
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CHUNK_CELLS = 2**24
+MOST_CLASSES = 2**20
 
 
 @attrs.frozen(kw_only=True)
@@ -59,15 +61,10 @@ class Mat(Dataset):
 
 def read_variables(path: Path) -> dict[str, Any]:
     """Return the variables that we know, as arrays or scipy's sparse matrices, whatever the version."""
-    with path.open("rb") as file:
-        start = file.read(512 + len(HDF5_SIGNATURE))
-        if start.startswith(HDF5_SIGNATURE) or start[512:] == HDF5_SIGNATURE:
-            return read_hdf5(path)
-        from scipy.io import loadmat
-
-        file.seek(0)
-        found = loadmat(file, variable_names=VARIABLES)
-    return {name: value for name, value in found.items() if name in VARIABLES}
+    content = path.read_bytes()
+    if content.startswith(HDF5_SIGNATURE) or content[512:520] == HDF5_SIGNATURE:
+        return read_hdf5(path)
+    return read_version_5(content, VARIABLES)
 
 
 def read_hdf5(path: Path) -> dict[str, Any]:
@@ -98,17 +95,14 @@ def _dense(value: Any, file: Any) -> Any:
 
 def _sparse(group: Any) -> Any:
     import numpy as np
-    from scipy.sparse import csc_matrix
 
+    name = group.name.strip("/")
     if "jc" not in group or "MATLAB_sparse" not in group.attrs:
-        raise DataError(f"variable {group.name.strip('/')!r} is a structure, not a matrix")
-    ends = np.asarray(group["jc"], dtype=np.int64)
-    shape = (int(group.attrs["MATLAB_sparse"]), len(ends) - 1)
-    if "data" not in group:  # MATLAB leaves the values of an all-zero matrix out
-        return csc_matrix(shape)
-    matrix = csc_matrix((np.asarray(group["data"]), np.asarray(group["ir"], dtype=np.int64), ends), shape=shape)
-    matrix.check_format(full_check=True)
-    return matrix
+        raise DataError(f"variable {name!r} is a structure, not a matrix")
+    # MATLAB leaves the values of an all-zero matrix out.
+    rows, values = (np.asarray(group[key]) if key in group else np.zeros(0) for key in ("ir", "data"))
+    ends = np.asarray(group["jc"])
+    return sparse(name, (int(group.attrs["MATLAB_sparse"]), len(ends) - 1), rows, ends, values)
 
 
 # ----------------------------------------------------------------- variables
@@ -168,8 +162,8 @@ def _class_matrix(variables: dict[str, Any], key: str, n: int) -> Any:
     if matrix.shape[1] != n:
         hint = ": transpose it" if matrix.shape[0] == n else ""
         raise DataError(f"variable {key!r} is {_by(matrix)}, but data has {n} rows: it must be K×{n}{hint}")
-    if matrix.shape[0] < 2:
-        raise DataError(f"variable {key!r} has {matrix.shape[0]} class: at least 2 are needed")
+    if not 2 <= matrix.shape[0] <= MOST_CLASSES:
+        raise DataError(f"variable {key!r} is {_by(matrix)}, K×n: K must be from 2 to {MOST_CLASSES:,}")
     for start, block in _columns(matrix):
         wrong = ((block != 0) & (block != 1)).nonzero()
         if len(wrong[0]):
