@@ -21,7 +21,7 @@ from wsl_toolkit.errors import LabelError
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.label_input import check_names, read_mask, read_sets, read_sparse_matrix
 
-CHUNK_CELLS = 2**24
+CHUNK_CELLS = 2**22
 """Whole-collection passes go by chunks of this many cells, so that they need little memory of their own."""
 
 

@@ -92,10 +92,8 @@ class PackedStore:
         return unpacked.flatten(1)[:, : self.num_classes].bool()
 
     def sizes(self) -> Tensor:
-        """Return how many candidates each set has, int64 [n]: the bits of a byte are added in pairs, fours, eights."""
-        bits = self.bits - ((self.bits >> 1) & 0x55)
-        bits = (bits & 0x33) + ((bits >> 2) & 0x33)
-        return ((bits + (bits >> 4)) & 0x0F).sum(1)
+        """Return how many candidates each set has, int64 [n]."""
+        return torch.cat([count_bits(part).sum(1) for part in self.bits.split(2**16)])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors that make up the store."""
@@ -146,6 +144,13 @@ class SparseStore:
     def to(self, device: torch.device | str) -> SparseStore:
         """Return the same sets on another device."""
         return SparseStore(self.offsets.to(device), self.classes.to(device), self.num_classes)
+
+
+def count_bits(bytes_: Tensor) -> Tensor:
+    """Return how many bits are set in each byte, uint8: they are added in pairs, then fours, then eights."""
+    pairs = bytes_ - ((bytes_ >> 1) & 0x55)
+    fours = (pairs & 0x33) + ((pairs >> 2) & 0x33)
+    return (fours + (fours >> 4)) & 0x0F
 
 
 def index_dtype(num_classes: int) -> torch.dtype:

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+BLOCK = 2**14
+"""Examples drawn at a time on a CPU: their numbers stay in its cache, and threads are not woken for a short vector."""
+
 
 def draw_index(weights: Tensor, n: int, rng: torch.Generator) -> Tensor:
     """Draw n integers in 0 .. len(weights)-1 with probability proportional to `weights` (float64), on rng's device."""
@@ -27,20 +30,31 @@ def draw_complement(y: Tensor, sizes: Tensor, num_classes: int, rng: torch.Gener
     """
     import torch
 
+    mask = torch.empty(len(y), num_classes, dtype=torch.bool, device=y.device)
+    block = BLOCK if y.device.type == "cpu" else max(len(y), 1)
+    for part, y_part, sizes_part in zip(mask.split(block), y.split(block), sizes.split(block), strict=True):
+        part.copy_(_select(y_part, sizes_part.to(y.device), num_classes, rng).T)
+    return mask
+
+
+def _select(y: Tensor, sizes: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
+    """Draw the masks of `draw_complement`, class by class: [K, n]."""
+    import torch
+
     n = len(y)
     draws = torch.empty(n, dtype=torch.float64, device=rng.device)
-    to_exclude = sizes.to(y.device, torch.float64)
+    to_exclude = sizes.double()
     kept = torch.empty(num_classes, n, dtype=torch.bool, device=y.device)
     for j in range(num_classes - 1):
         draws.uniform_(generator=rng)
         torch.ge(draws.to(y.device) * (num_classes - 1 - j), to_exclude, out=kept[j])
-        to_exclude = to_exclude + kept[j] - 1
+        to_exclude.add_(kept[j]).sub_(1)
     # The loop decided K-1 places; the last class stands in at place y, and y itself is always kept.
     example = torch.arange(n, device=y.device)
     kept[-1] = True
     kept[-1] = kept[y, example]
     kept[y, example] = True
-    return kept.T.contiguous()
+    return kept
 
 
 def draw_column(weights: Tensor, rng: torch.Generator) -> Tensor:
