@@ -17,9 +17,9 @@ from scipy.io import loadmat, savemat
 from scipy.sparse import csc_matrix
 
 from wsl_builtins.datasets.mat import Mat
-from wsl_builtins.datasets.mat5 import read_version_5, sparse
 from wsl_toolkit.data import Data
 from wsl_toolkit.errors import ConfigError, DataError, LabelError, WslError
+from wsl_toolkit.formats.mat5 import read_version_5, sparse
 from wsl_toolkit.labels import CandidateSets
 
 HERE = Path()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 from wsl_toolkit.formats import images, table_files
+from wsl_toolkit.formats.mat_files import read_variables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,15 +105,7 @@ def _from_arrays(path: Path, model: Model) -> Tensor:
 
 
 def _mat_variable(path: Path, name: str) -> Any:
-    from scipy.io import loadmat
-
-    try:
-        found = loadmat(path, variable_names=[name])
-    except NotImplementedError:  # MATLAB 7.3 is HDF5, and its arrays lie transposed
-        import h5py
-
-        with h5py.File(path, "r") as file:
-            found = {name: np.asarray(file[name]).T} if name in file else {}
+    found = read_variables(path, [name])
     if name not in found:
         raise DataError(f"it has no variable {name!r}")
     return found[name]

@@ -1,6 +1,6 @@
 """The partial-label community's .mat files: `data` n×d, `partial_target` and `target` K×n, sparse or dense.
 
-MATLAB writes two formats under one name: up to version 7 its own (see `mat5`), from 7.3 HDF5, which h5py reads.
+How the files are read is in `wsl_toolkit.formats.mat_files`; what their variables mean is here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from wsl_builtins.datasets.mat5 import read_version_5, sparse
 from wsl_builtins.datasets.paths import locate, reading
 from wsl_toolkit import Dataset, param
 from wsl_toolkit.errors import ConfigError, DataError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from wsl_toolkit import CandidateSets, Data
 
 VARIABLES = ("data", "partial_target", "target", "class_names", "ids")
-HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CHUNK_CELLS = 2**24
 MOST_CLASSES = 2**20
 
@@ -44,9 +42,11 @@ class Mat(Dataset):
     path: Path = param(help="the .mat file, from here or below the data directory")
 
     def load(self, data_dir: Path) -> Data:
+        from wsl_toolkit.formats.mat_files import read_variables
+
         path = locate(self.path, data_dir)
         with reading(path, "a .mat file"):
-            return to_data(read_variables(path), path.stem)
+            return to_data(read_variables(path, VARIABLES), path.stem)
 
     def write(self, data: Data, data_dir: Path) -> None:
         from scipy.io import savemat
@@ -54,55 +54,6 @@ class Mat(Dataset):
         variables = from_data(data)
         with replacing(self.path) as temporary, temporary.open("wb") as file:
             savemat(file, variables, do_compression=True)
-
-
-# --------------------------------------------------------------------- files
-
-
-def read_variables(path: Path) -> dict[str, Any]:
-    """Return the variables that we know, as arrays or scipy's sparse matrices, whatever the version."""
-    content = path.read_bytes()
-    if content.startswith(HDF5_SIGNATURE) or content[512:520] == HDF5_SIGNATURE:
-        return read_hdf5(path)
-    return read_version_5(content, VARIABLES)
-
-
-def read_hdf5(path: Path) -> dict[str, Any]:
-    """Read a version 7.3 file: arrays lie transposed, sparse ones as data, ir and jc, strings behind references."""
-    try:
-        import h5py
-    except ImportError:
-        raise DataError(
-            "it is of MATLAB's version 7.3, which needs h5py: pip install 'wsl-toolkit[mat]', or save it with -v7"
-        ) from None
-    with h5py.File(path, "r") as file:
-        found = {name: file[name] for name in VARIABLES if name in file}
-        return {
-            name: _sparse(value) if isinstance(value, h5py.Group) else _dense(value, file)
-            for name, value in found.items()
-        }
-
-
-def _dense(value: Any, file: Any) -> Any:
-    import h5py
-    import numpy as np
-
-    if h5py.check_ref_dtype(value.dtype) is None:
-        return np.asarray(value).T
-    texts = ["".join(map(chr, np.asarray(file[reference]).ravel())) for reference in np.asarray(value).ravel()]
-    return np.array(texts, dtype=object)
-
-
-def _sparse(group: Any) -> Any:
-    import numpy as np
-
-    name = group.name.strip("/")
-    if "jc" not in group or "MATLAB_sparse" not in group.attrs:
-        raise DataError(f"variable {name!r} is a structure, not a matrix")
-    # MATLAB leaves the values of an all-zero matrix out.
-    rows, values = (np.asarray(group[key]) if key in group else np.zeros(0) for key in ("ir", "data"))
-    ends = np.asarray(group["jc"])
-    return sparse(name, (int(group.attrs["MATLAB_sparse"]), len(ends) - 1), rows, ends, values)
 
 
 # ----------------------------------------------------------------- variables

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import attrs
+import numpy as np
 
 from wsl_toolkit.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 MATRIX, COMPRESSED = 14, 15
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -104,8 +102,6 @@ class Reader:
 
     def value(self, name: str, flags: int, shape: list[int], parts: list[Element]) -> Any:
         """Return the matrix, text or cells of an array."""
-        import numpy as np
-
         kind = flags & 0xFF
         if kind == CELL:
             cells = np.empty(len(parts), dtype=object)
@@ -129,8 +125,6 @@ class Reader:
 
     def numbers(self, element: Element) -> np.ndarray:
         """Return an element's numbers."""
-        import numpy as np
-
         if element.code not in NUMBERS:
             raise element.damaged()
         kind = np.dtype(NUMBERS[element.code]).newbyteorder("<" if self.order == "little" else ">")
@@ -151,7 +145,6 @@ class Reader:
 
 def sparse(name: str, shape: tuple[int, int], rows: np.ndarray, ends: np.ndarray, values: np.ndarray) -> Any:
     """Return a sparse matrix from row numbers, the end of each column and values, all of them checked."""
-    import numpy as np
     from scipy.sparse import csc_matrix
 
     rows, ends = rows.astype(np.int64), ends.astype(np.int64)
