@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wsl_toolkit.plots.curves import mean_and_band
-from wsl_toolkit.plots.style import figure
+from wsl_toolkit.plots.style import PALETTE, figure
 from wsl_toolkit.report.tables import Row, oracle_mark, rows_of
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.description import Study, component_label
@@ -41,7 +41,7 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
             for number, state in enumerate(row.states):
                 curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
                 if curves:
-                    mean_and_band(panel, curves, _plain(state.cell.method.label), color=f"C{number % 8}")
+                    mean_and_band(panel, curves, _plain(state.cell.method.label), color=PALETTE[number % len(PALETTE)])
             panel.set_title(_plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
             panel.set_xlabel("epoch")
             panel.set_ylabel(ylabel)
