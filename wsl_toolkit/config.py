@@ -34,6 +34,11 @@ class Training:
     validation: float = param(0.1, help="share of the training data held out for validation", ge=0, lt=1)
     test: float = param(0.2, help="share held out for testing where the dataset has no test part", gt=0, lt=1)
     device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
+    precision: str = param(
+        "float32",
+        help="numbers of the forward pass; bfloat16 is faster where the processor has it",
+        choices=("float32", "bfloat16"),
+    )
     on_nan: str = param(
         "stop", help="what a loss that is NaN or infinite does: stop the run, or continue", choices=("stop", "continue")
     )

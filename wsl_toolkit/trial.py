@@ -13,8 +13,9 @@ from wsl_toolkit import metrics
 from wsl_toolkit.checkpoints import Place
 from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.config import Training
-from wsl_toolkit.engine import EpochRecord, Evaluation, Trainer, predict
+from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Trainer
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.execution import choose_plan
 from wsl_toolkit.networks import plain
 from wsl_toolkit.optimisers import make_optimizer, make_scheduler
 from wsl_toolkit.problem import Problem, training_candidates
@@ -105,20 +106,23 @@ def make_trainer(problem: Problem, estimator: Estimator, backbone: Backbone, tra
     optimizer = make_optimizer(
         training.optimizer, model.parameters(), training.lr, training.weight_decay, training.momentum
     )
+    inputs = problem.train_x.to(device)
+    half = training.precision == "bfloat16"
     return Trainer(
         model=model,
         risk=Risk(estimator, training_candidates(problem, estimator).to(device)),
-        inputs=problem.train_x.to(device),
+        inputs=inputs,
         optimizer=optimizer,
         scheduler=make_scheduler(training.scheduler, optimizer, training.epochs),
         batch_size=training.batch_size,
         shuffle=stream(seed, "shuffling"),
         evaluate=evaluation(problem, device),
+        plan=choose_plan(model, inputs, device, batch_size=training.batch_size, autocast=half),
         nan_ends=training.on_nan == "stop",
     )
 
 
-def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True) -> Evaluation:
+def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True) -> LogitEvaluation:
     """Return what is measured after each epoch; the only reader of clean labels, and each such metric says so."""
     validation_x, test_x = problem.validation_x.to(device), problem.test_x.to(device)
     validation_y, test_y = _known(problem.clean.validation, device), _known(problem.clean.test, device)
@@ -126,22 +130,27 @@ def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True
     labelled = held_out.labelled() if held_out is not None else None
     mask = held_out.mask(labelled).to(device) if held_out is not None and labelled is not None else None
 
-    def evaluate(model: nn.Module, risk: Risk) -> dict[str, Tensor]:
+    inputs = {}
+    if mask is not None and len(mask):
+        inputs["validation"] = validation_x
+    if with_test and test_y is not None:
+        inputs["test"] = test_x
+
+    def score(logits: dict[str, Tensor], risk: Risk) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        if mask is not None and labelled is not None and len(mask):
-            logits = predict(model, validation_x)
-            known = logits[labelled.to(device)]
+        if "validation" in logits and mask is not None and labelled is not None:
+            known = logits["validation"][labelled.to(device)]
             found["validation/covering_rate"] = metrics.covering_rate(known, mask)
             found["validation/approximated_accuracy"] = metrics.approximated_accuracy(known, mask)
             if risk.estimator.logits_suffice:
                 found["validation/risk"] = metrics.held_out_risk(risk.estimator, known, mask, risk.shared())
             if validation_y is not None:
-                found["validation/oracle_accuracy"] = metrics.accuracy(logits, validation_y)
-        if with_test and test_y is not None:
-            found["test/accuracy"] = metrics.accuracy(predict(model, test_x), test_y)
+                found["validation/oracle_accuracy"] = metrics.accuracy(logits["validation"], validation_y)
+        if "test" in logits and test_y is not None:
+            found["test/accuracy"] = metrics.accuracy(logits["test"], test_y)
         return found
 
-    return evaluate
+    return LogitEvaluation(inputs=inputs, score=score)
 
 
 def _known(labels: Tensor | None, device: torch.device) -> Tensor | None:

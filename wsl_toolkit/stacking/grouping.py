@@ -33,15 +33,9 @@ class Group:
 def group(trainers: Sequence[Trainer], memory: int | None = None) -> list[Group]:
     """Split trainers into stacks that are possible, pay, and fit into `memory` bytes (half of what is free)."""
     groups: list[Group] = []
-    singles: dict[str, list[int]] = {}
     for places in _buckets(trainers):
-        for sharing in _sharing_batches(trainers, places):
-            if len(sharing) > 1:
-                groups += _checked(trainers, sharing, memory)
-            else:
-                singles.setdefault(_signature(trainers[sharing[0]]), []).extend(sharing)
-    for places in singles.values():
-        groups += _checked(trainers, places, memory)
+        for members in by_batches(trainers, places):
+            groups += _checked(trainers, members, memory)
     return groups
 
 
@@ -107,7 +101,8 @@ def _buckets(trainers: Sequence[Trainer]) -> list[list[int]]:
     return list(buckets.values())
 
 
-def _sharing_batches(trainers: Sequence[Trainer], places: Sequence[int]) -> list[list[int]]:
+def by_batches(trainers: Sequence[Trainer], places: Sequence[int]) -> list[list[int]]:
+    """Split into those that share every batch, which is fastest, and all the others, each with batches of its own."""
     found: list[list[int]] = []
     for place in places:
         for members in found:
@@ -116,7 +111,9 @@ def _sharing_batches(trainers: Sequence[Trainer], places: Sequence[int]) -> list
                 break
         else:
             found.append([place])
-    return found
+    sharing = [members for members in found if len(members) > 1]
+    others = [members[0] for members in found if len(members) == 1]
+    return [*sharing, others] if others else sharing
 
 
 def _signature(trainer: Trainer) -> str:
@@ -150,6 +147,8 @@ def _why_not_one(trainer: Trainer) -> str | None:
         return "its state is kept on the candidates only, as there are so many classes"
     if trainer.plan.autocast or trainer.plan.compile or trainer.plan.channels_last:
         return "its plan asks for autocast, compilation or channels-last"
+    if trainer.step:
+        return "it is in the middle of an epoch"
     trained = {id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]}
     if trained != {id(parameter) for parameter in trainer.model.parameters()}:
         return "its optimiser does not train all of its network, or more than that"

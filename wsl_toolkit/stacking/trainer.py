@@ -105,11 +105,11 @@ class Stack:
         for m, trainer in enumerate(self.trainers):
             own = Losses(per_step=losses.per_step[:, m], sizes=losses.sizes)
             try:
-                metrics = {"train/risk": own.checked_mean(trainer.epoch)}
+                risk = own.checked_mean(trainer.epoch) if trainer.nan_ends else float(own.mean())
             except DivergedError as error:
                 outcomes.append(error)
                 continue
-            metrics |= {name: float(value) for name, value in evaluated[m].items()}
+            metrics = {"train/risk": risk, **{name: float(value) for name, value in evaluated[m].items()}}
             outcomes.append(EpochRecord(epoch=trainer.epoch, metrics=metrics, seconds=seconds))
         return outcomes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from wsl_toolkit.engine import Trainer
 from wsl_toolkit.errors import ConfigError, DivergedError
-from wsl_toolkit.stacking.grouping import Group, group
+from wsl_toolkit.stacking.grouping import Group, by_batches, group
 from wsl_toolkit.stacking.trainer import Outcome, Stack
 
 
@@ -28,11 +28,12 @@ def train_stacked(
     for reason in dict.fromkeys(each.alone_because for each in groups if each.alone_because):
         count = sum(each.alone_because == reason for each in groups)
         say(f"{count} of {len(trainers)} models train one by one: {reason}")
-    teams = [_Team([trainers[place] for place in each.places]) for each in groups]
+    members = [places for each in groups for places in by_batches(trainers, each.places)]
+    teams = [_Team([trainers[place] for place in places]) for places in members]
     for _ in range(trainers[0].epoch, until):
         outcomes: dict[int, Outcome] = {}
-        for each, team in zip(groups, teams, strict=True):
-            outcomes |= zip(each.places, team.train_epoch(), strict=True)
+        for places, team in zip(members, teams, strict=True):
+            outcomes |= zip(places, team.train_epoch(), strict=True)
         yield [outcomes[place] for place in range(len(trainers))]
 
 
