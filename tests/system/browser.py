@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
@@ -34,6 +36,7 @@ def chromium() -> Iterator[Any]:
     assert binary, "Debian's chromium is needed: run .ci/install-system"
     assert driver, "Debian's chromium-driver is needed: run .ci/install-system"
     options = Options()
+    options.page_load_strategy = "none"  # what must be seen is waited for; a resource that never ends must not block
     options.binary_location = binary
     for flag in FLAGS:
         options.add_argument(flag)
@@ -48,8 +51,9 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 60) -> An
     """Wait until a condition holds and return its value, or say what did not appear."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        with contextlib.suppress(WebDriverException):  # the page may be changing under our eyes
+            if found := condition():
+                return found
         time.sleep(0.25)
     raise AssertionError(f"{what} did not appear within {seconds:g} s")
 
