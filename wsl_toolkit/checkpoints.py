@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import random
 import re
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -118,7 +116,8 @@ def read(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    # Forged content with a true checksum can make torch's reader fail in every way, but not run code.
+    except Exception as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {one_line(error)[:200]}") from None
     if not isinstance(state, dict):
         raise CheckpointError(f"checkpoint {path} cannot be read: it holds no run")

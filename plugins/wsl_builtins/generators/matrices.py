@@ -104,7 +104,8 @@ def read_matrix(path: Path, what: str) -> Tensor:
         table = torch.from_numpy(np.array(values, dtype=np.float64))
     except FileNotFoundError:
         raise ConfigError(f"{what}: there is no file {path}") from None
-    except (OSError, ValueError, TypeError, EOFError) as error:
+    # A damaged .npy header is met with syntax, token, key and memory errors alike.
+    except Exception as error:
         raise ConfigError(f"{what}: {path} does not hold a matrix of numbers ({error})") from None
     if table.ndim != 2 or table.numel() == 0:
         raise ConfigError(f"{what}: {path} holds an array of shape {tuple(table.shape)}, not a matrix")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 from wsl_toolkit.errors import ConfigError
 
 RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+MOST_DIGITS = 6
+"""A class of a million or more is a mistake, and a range up to it would fill the memory."""
 
 
 def read_text(text: str, what: str) -> str:
@@ -28,16 +31,19 @@ def parse_classes(text: str, what: str) -> tuple[int, ...]:
         match = RANGE.fullmatch(word)
         if not match:
             raise ConfigError(f"{what}: {word!r} is neither a class such as '3' nor a range such as '3-5'")
+        if max(len(match[1]), len(match[2] or "")) > MOST_DIGITS:
+            raise ConfigError(f"{what}: {word[:40]!r} names a class of more than {MOST_DIGITS} digits")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise ConfigError(f"{what}: range {word!r} ends before it begins")
         classes.extend(range(first, last + 1))
     if not classes:
         raise ConfigError(f"{what}: {text.strip()!r} holds no classes")
-    twice = next((c for c in classes if classes.count(c) > 1), None)
+    in_order = sorted(classes)
+    twice = next((c for c, following in itertools.pairwise(in_order) if c == following), None)
     if twice is not None:
         raise ConfigError(f"{what}: class {twice} is named twice in {text.strip()!r}")
-    return tuple(sorted(classes))
+    return tuple(in_order)
 
 
 def parse_lines(text: str) -> list[str]:

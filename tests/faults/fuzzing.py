@@ -1,0 +1,261 @@
+"""Damaged input for every parser: sound files, random damage from a seed, and what may come of reading them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import attrs
+import torch
+
+from wsl_builtins.generators.matrices import read_matrix
+from wsl_toolkit import checkpoints
+from wsl_toolkit.config import from_dict, read_toml
+from wsl_toolkit.data import Data
+from wsl_toolkit.errors import WslError
+from wsl_toolkit.formats import sources
+from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.records import RunFolder
+from wsl_toolkit.study import description
+from wsl_toolkit.tables import TableSchema
+
+SECONDS = 20
+"""A parser that takes longer over a file of a few kilobytes hangs."""
+
+CONFIG = """
+epochs = 3
+lr = 0.05
+scheduler = "cosine"
+[generator]
+name = "mcl-skewed"
+alpha = 0.7
+[estimator]
+name = "ppl"
+[backbone]
+name = "mlp"
+widths = [50, 50]
+"""
+STUDY = """
+name = "small"
+trials = 2
+[[settings]]
+dataset = "digits"
+generator = { name = "mcl-skewed", alpha = 0.5 }
+backbone = "linear"
+[[methods]]
+estimator = "ppl"
+[[methods]]
+estimator = "cc"
+[search.space]
+lr = [0.1, 0.01]
+[training]
+epochs = 3
+"""
+WORDS = [
+    b"nan",
+    b"inf",
+    b"-1",
+    b"1e999",
+    b"9" * 40,
+    b"\x00",
+    b"\xff\xfe",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b'"',
+    b"'",
+    b",",
+    b";",
+]
+WORDS += [
+    b"\n",
+    b"\r\n",
+    b"\t",
+    b"=",
+    b"#",
+    b"..",
+    b"/",
+    b"true",
+    b"none",
+    "é€😀".encode(),
+    b"<script>",
+    b"name",
+    b"[[[[",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """A parser and sound files for it."""
+
+    name: str
+    suffix: str
+    samples: tuple[bytes, ...]
+    parse: Callable[[Path], Any]
+
+
+def small_data(*, names: bool) -> Data:
+    """Nine examples of four features and three classes."""
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 0, 1]] * 3, dtype=torch.bool)
+    texts = ("left", "right", "né;e") if names else None
+    x = torch.linspace(-2, 3, 36).reshape(9, 4)
+    sets = CandidateSets.from_mask(mask, texts)
+    return Data(name="small", x=x, y=torch.tensor([0, 1, 2] * 3), candidates=sets, num_classes=3, class_names=texts)
+
+
+def targets(folder: Path) -> list[Target]:
+    """Every parser of a user's file."""
+    registry = load_plugins().registry
+    made = [
+        Target(
+            name="config",
+            suffix=".toml",
+            samples=(CONFIG.encode(),),
+            parse=lambda path: from_dict(read_toml(path), str(path)).resolved(registry),
+        ),
+        Target(
+            name="study",
+            suffix=".toml",
+            samples=(STUDY.encode(),),
+            parse=lambda path: description.from_dict(read_toml(path), str(path)),
+        ),
+    ]
+    for suffix in (".csv", ".npz", ".mat", ".parquet"):
+        samples = []
+        for number, data in enumerate((small_data(names=False), small_data(names=True))):
+            path = folder / f"sample{number}{suffix}"
+            sources.write(data, path, {}, registry)
+            samples.append(path.read_bytes())
+        made.append(
+            Target(
+                name=suffix[1:],
+                suffix=suffix,
+                samples=tuple(samples),
+                parse=lambda path: sources.load(path, {}, registry, path.parent),
+            )
+        )
+    return [*made, *_own_formats(folder)]
+
+
+def _own_formats(folder: Path) -> Iterator[Target]:
+    path = folder / "candidates.safetensors"
+    small_data(names=True).candidates.save(path)  # type: ignore[union-attr]
+    yield Target(name="candidate sets", suffix=".safetensors", samples=(path.read_bytes(),), parse=CandidateSets.load)
+    kept = checkpoints.Checkpoints(folder / "checkpoints")
+    state = {"format": 1, "epoch": 3, "trainer": {"model": {"w": torch.arange(6.0)}}, "records": [{"a": 0.5}]}
+    yield Target(
+        name="checkpoint",
+        suffix=".pt",
+        samples=(kept.save(checkpoints.Place(epoch=3), state).read_bytes(),),
+        parse=_read_checkpoint,
+    )
+    for suffix, content in ((".csv", b"0.1,0.9\n0.5,0.5\n"), (".npy", _npy())):
+        yield Target(
+            name=f"matrix {suffix}", suffix=suffix, samples=(content,), parse=lambda path: read_matrix(path, "matrix")
+        )
+    registry = load_plugins().registry
+    yield Target(
+        name="partitions",
+        suffix=".txt",
+        samples=(b"0 1 | 2-4 | 5\n0 | 1-5\n", b"0 1 2 | 3"),
+        parse=lambda path: registry.create("generator", "partition", {"partitions": f"@{path}"}),
+    )
+    line = {"epoch": 1, "metrics": {"train/risk": 0.5}, "seconds": 0.1, "time": 5}
+    yield Target(
+        name="records", suffix=".jsonl", samples=((json.dumps(line) + "\n").encode() * 3,), parse=_read_records
+    )
+    schema = (
+        '{"columns": [{"name": "a", "categories": null}, {"name": "b", "categories": ["x", "y"]}], "missing": ["?"]}'
+    )
+    yield Target(
+        name="schema",
+        suffix=".json",
+        samples=(schema.encode(),),
+        parse=lambda path: TableSchema.from_json(path.read_bytes().decode("utf-8", "replace")),
+    )
+
+
+def _npy() -> bytes:
+    import io
+
+    import numpy as np
+
+    file = io.BytesIO()
+    np.save(file, np.eye(3))
+    return file.getvalue()
+
+
+def _read_checkpoint(path: Path) -> Any:
+    """Read damaged content under a name with its true checksum, so that the damage reaches torch's own reader."""
+    named = path.with_name(f"epoch-00000003-step-00000000.{hashlib.sha256(path.read_bytes()).hexdigest()}.pt")
+    path.rename(named)
+    try:
+        return checkpoints.read(named)
+    finally:
+        named.unlink()
+
+
+def _read_records(path: Path) -> Any:
+    folder = RunFolder(path.parent, "fuzz")
+    path.rename(folder.path / "records.jsonl")
+    return folder.records()
+
+
+def damage(dice: random.Random, content: bytes) -> bytes:
+    """Return a file with one to five things wrong with it."""
+    data = bytearray(content)
+    for _ in range(dice.choice([1, 1, 2, 3, 5])):
+        at = dice.randrange(len(data) + 1)
+        kind = dice.randrange(7)
+        if kind == 0 and data:  # a flipped bit
+            data[at % len(data)] ^= 1 << dice.randrange(8)
+        elif kind == 1:  # cut short
+            del data[at:]
+        elif kind == 2:  # a hole
+            del data[at : at + dice.randrange(1, 40)]
+        elif kind == 3:  # a surprising word
+            data[at:at] = dice.choice(WORDS)
+        elif kind == 4:  # noise
+            data[at : at + 8] = dice.randbytes(dice.randrange(1, 9))
+        elif kind == 5:  # something twice
+            data[at:at] = data[at // 2 : at // 2 + dice.randrange(1, 60)]
+        elif kind == 6 and data:  # a number that is far too large, or too small
+            data[at % len(data) : at % len(data) + 4] = dice.choice([b"\xff\xff\xff\x7f", b"\xff" * 4, b"\x00" * 4])
+    return bytes(data)
+
+
+def try_case(target: Target, dice: random.Random, folder: Path) -> str:
+    """Read one damaged file; return 'read' or 'refused', and let everything else surface."""
+    path = folder / f"case{target.suffix}"
+    path.write_bytes(damage(dice, dice.choice(target.samples)))
+    try:
+        with in_time():
+            target.parse(path)
+    except WslError as error:
+        return "refused" if str(error).strip() else "refused without a word"
+    return "read"
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Interrupt what hangs."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise AssertionError(f"it took more than {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,101 @@
+"""No damaged file gives a traceback or a hang: it is read, or refused with one clear error."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import warnings
+from pathlib import Path
+
+import pytest
+from fault_tools import Started
+from fuzzing import Target, targets, try_case
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+NAMES = [
+    "config",
+    "study",
+    "csv",
+    "npz",
+    "mat",
+    "parquet",
+    "candidate sets",
+    "checkpoint",
+    "matrix .csv",
+    "matrix .npy",
+]
+NAMES += ["partitions", "records", "schema"]
+CASES = int(os.environ.get("WSL_FUZZ_CASES", "8000"))
+"""Cases for each of the parsers in the long test: more than 100,000 in all."""
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+    return {target.name: target for target in targets(tmp_path_factory.mktemp("samples"))}
+
+
+def test_every_parser_is_fuzzed(known: dict[str, Target]) -> None:
+    assert list(known) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sound_files_are_read(name: str, known: dict[str, Target], tmp_path: Path) -> None:
+    for sample in known[name].samples:
+        path = tmp_path / f"case{known[name].suffix}"
+        path.write_bytes(sample)
+        known[name].parse(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Target], tmp_path: Path) -> None:
+    @settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.randoms(use_true_random=False))
+    def run(dice: random.Random) -> None:
+        assert try_case(known[name], dice, tmp_path) in ("read", "refused")
+
+    run()
+
+
+def fuzz(names: list[str], seed: int, cases: int, output: str) -> None:
+    """Try many cases of some parsers in a process of limited memory; write down what came of them."""
+    import resource
+    import tempfile
+
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (24 * 2**30, resource.RLIM_INFINITY))
+    found: dict[str, dict[str, int]] = {}
+    failures = []
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "samples").mkdir()
+        for target in targets(folder / "samples"):
+            if target.name not in names:
+                continue
+            counts: collections.Counter[str] = collections.Counter()
+            for number in range(cases):
+                case = f"{seed} {target.name} {number}"
+                try:
+                    outcome = try_case(target, random.Random(case), folder)
+                    counts[outcome] += 1
+                    if outcome not in ("read", "refused"):
+                        failures.append(f"{case}: {outcome}")
+                except BaseException as error:
+                    counts["failed"] += 1
+                    failures.append(f"{case}: {type(error).__name__}: {error}"[:300])
+            found[target.name] = dict(counts)
+            Path(output).write_text(json.dumps({"counts": found, "failures": failures}, indent=1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [20261116])
+def test_a_hundred_thousand_damaged_files_are_read_or_refused(seed: int, tmp_path: Path) -> None:
+    output = tmp_path / "fuzz.json"
+    assert Started(tmp_path, fuzz, NAMES, seed, CASES, str(output)).wait(7000) == 0
+    report = json.loads(output.read_text())
+    print(json.dumps(report["counts"], indent=1))
+    assert report["failures"] == []
+    assert sum(sum(counts.values()) for counts in report["counts"].values()) == CASES * len(NAMES)
