@@ -24,6 +24,11 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
