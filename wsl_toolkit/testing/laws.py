@@ -8,7 +8,6 @@ from torch import Tensor
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.theory.enumeration import all_sets
 
-INSTANCES = 12
 SKEW = 6
 """Weights are uniform numbers to this power: laws that treat classes and sets very differently."""
 
@@ -22,17 +21,17 @@ NEXT_WIDER = {
 }
 
 
-def random_law(setting: Setting, num_classes: int, rng: torch.Generator) -> Tensor:
-    """Return a law of that region and of no smaller one, float64 [n, 2^K - 2, K]."""
+def random_law(setting: Setting, instances: int, num_classes: int, rng: torch.Generator) -> Tensor:
+    """Return a law of that region and of no smaller one, float64 [n, 2^K - 2, K]; where x matters, one for each."""
     sets = all_sets(num_classes)
     if setting in (Setting.CL, Setting.PCPL, Setting.MCL):
-        constant = _by_size(setting, sets, rng).expand(INSTANCES, -1)
+        constant = _by_size(setting, sets, rng).expand(instances, -1)
     elif setting is Setting.CMM:
-        constant = _partitions(sets, rng).expand(INSTANCES, -1)
+        constant = _partitions(sets, rng).expand(instances, -1)
     elif setting is Setting.PPL:
-        constant = torch.stack([_partitions(sets, rng) for _ in range(INSTANCES)])
+        constant = torch.stack([_partitions(sets, rng) for _ in range(instances)])
     else:
-        weights = torch.rand(INSTANCES, *sets.shape, generator=rng, dtype=torch.float64) ** SKEW
+        weights = torch.rand(instances, *sets.shape, generator=rng, dtype=torch.float64) ** SKEW
         if setting is Setting.GENERAL:
             weights = weights * sets
         return weights / weights.sum(1, keepdim=True)
@@ -71,8 +70,9 @@ def _partitions(sets: Tensor, rng: torch.Generator) -> Tensor:
     return constant[(sets * bits).sum(1)]
 
 
-def random_posterior(num_classes: int, rng: torch.Generator) -> Tensor:
-    """Return p(y|x) of every instance with a narrow favourite, float64 [n, K]."""
-    logits = 0.5 * torch.randn(INSTANCES, num_classes, generator=rng, dtype=torch.float64)
-    logits.scatter_add_(1, logits.argmax(1, keepdim=True), torch.full((INSTANCES, 1), 0.1, dtype=torch.float64))
+def random_posterior(instances: int, num_classes: int, rng: torch.Generator) -> Tensor:
+    """Return p(y|x) of every instance, with a narrow favourite, float64 [n, K]."""
+    logits = 0.5 * torch.randn(instances, num_classes, generator=rng, dtype=torch.float64)
+    lead = torch.full((instances, 1), 0.1, dtype=torch.float64)
+    logits.scatter_add_(1, logits.argmax(1, keepdim=True), lead)
     return torch.softmax(logits, dim=-1)
