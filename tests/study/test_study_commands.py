@@ -1,0 +1,86 @@
+"""`wsl study …` and `wsl report` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from click.testing import CliRunner, Result
+
+from wsl_toolkit.cli import main
+
+
+@pytest.fixture
+def wsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(main, list(arguments))
+
+    return call
+
+
+def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tmp_path: Path) -> None:
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "cc")
+    assert done.exit_code == 0, done.output
+    assert "[1/1] CC | digits | mcl-skewed(alpha=0.8) | linear: test accuracy" in done.stderr
+    assert "PARTIAL: 1 of 2 cells are complete." in done.stdout
+
+    standing = json.loads(wsl("study", "status", "small", "--json").stdout)
+    assert [cell["state"] for cell in standing["cells"]] == ["open", "complete"]
+    assert not standing["running"]
+    assert "4 of 8 runs done; not running: `wsl study resume small` goes on" in wsl("study", "status", "small").stdout
+
+    assert wsl("study", "resume", "small", "--executor", "inline", "--quiet").exit_code == 0
+    standing = json.loads(wsl("study", "status", "small", "--json").stdout)
+    assert {cell["state"] for cell in standing["cells"]} == {"complete"}
+    assert json.loads(wsl("study", "list", "--json").stdout)["started"] == ["small"]
+
+    shown = wsl("report", "small")
+    assert "Complete: 2 cells of 2 trials each." in shown.stdout
+    assert wsl("report", "small", "--format", "csv").stdout.count("\n") == 1 + 4
+    assert "\\begin{tabular}" in wsl("report", "small", "--format", "latex").stdout
+    assert wsl("report", "small", "--format", "markdown", "--out", "r.md").exit_code == 0
+    assert Path("r.md").read_text().startswith("# small")
+    assert wsl("report", "small", "--out", "all").stdout.count("\n") == len(list(Path("all").iterdir())) > 6
+    stored = {path.name for path in (tmp_path / "wsl-runs" / "artifacts").rglob("report/*")}
+    assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("study", "run", "nothing.toml"), "there is no configuration file nothing.toml"),
+        (("study", "run", "paper-table-9"), "Did you mean 'paper-table-"),
+        (("study", "resume", "nothing"), "no study 'nothing' was started"),
+        (("study", "status", "../../etc"), "letters, digits"),
+        (("report", "nothing"), "no study 'nothing' was started"),
+        (("study", "run", "paper-table-3", "--quick", "--dataset", "mnst"), "has no dataset 'mnst'"),
+        (("study", "run", "paper-table-3", "--alpha", "0.5"), "is not among [0.9, 0.8, 0.7]"),
+        (("study", "run", "paper-table-3", "--dataset", "mnist", "--data-dir", "nowhere"), "there is no nowhere"),
+        (("study", "rum"), "Did you mean 'run'"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(wsl: Any, arguments: tuple[str, ...], message: str) -> None:
+    done = wsl(*arguments)
+    assert done.exit_code == 2
+    assert message in done.output.replace("\n", " ")
+    assert "Traceback" not in done.output
+
+
+def test_looking_at_studies_imports_neither_torch_nor_mlflow() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\nfrom wsl_toolkit.cli import main\nmain(['study', 'list'], standalone_mode=False)\n"
+        "heavy = [m for m in ('torch', 'mlflow', 'numpy', 'scipy', 'matplotlib') if m in sys.modules]\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
