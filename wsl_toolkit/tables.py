@@ -253,7 +253,8 @@ def as_text(values: Any) -> Any:
     return values.cast(pa.string())
 
 
-def _text_or_null(values: Any, missing: Sequence[str]) -> Any:
+def text_or_null(values: Any, missing: Sequence[str]) -> Any:
+    """Return a pyarrow column as trimmed text, null where it says that a value is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -264,7 +265,7 @@ def _text_or_null(values: Any, missing: Sequence[str]) -> Any:
 def _categories(values: Any, name: str, missing: Sequence[str], most: int) -> tuple[str, ...]:
     import pyarrow.compute as pc
 
-    found = pc.drop_null(pc.unique(_text_or_null(values, missing)))
+    found = pc.drop_null(pc.unique(text_or_null(values, missing)))
     if len(found) > most:
         raise DataError(
             f"column {name!r} has {len(found):,} different texts, such as {found[0].as_py()!r}: too many for "
@@ -278,7 +279,7 @@ def _codes(values: Any, categories: Sequence[str], missing: Sequence[str]) -> Te
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = _text_or_null(values, missing)
+    text = text_or_null(values, missing)
     found = pc.index_in(text, value_set=pa.array(categories, pa.string()))
     codes = pc.if_else(pc.is_valid(text), pc.fill_null(found, len(categories)), None)
     return torch.from_numpy(codes.cast(pa.float64()).to_numpy(zero_copy_only=False).copy())
@@ -289,7 +290,7 @@ def _numbers(values: Any, name: str, missing: Sequence[str], where: Where) -> Te
     import pyarrow as pa
 
     if _is_text(values.type):
-        values = _parse_numbers(_text_or_null(values, missing), name, where)
+        values = _parse_numbers(text_or_null(values, missing), name, where)
     if not _is_number(values.type):
         raise DataError(f"column {name!r} must hold numbers, but it holds {values.type}")
     numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False)

@@ -93,9 +93,9 @@ class Table(LabelledTable):
 
     def write(self, data: Data, data_dir: Path) -> None:
         """Write a table that reads back as the same data."""
-        from wsl_toolkit.formats import table_files
+        from wsl_toolkit.formats import table_writing
 
-        table_files.write(data, self.file, self.file_delimiter)
+        table_writing.write(data, self.file, self.file_delimiter, self.categorical)
 
     @property
     def file(self) -> Path:
@@ -150,23 +150,33 @@ class Parquet(Table):
 
 @attrs.frozen(kw_only=True)
 class ImageFolder(LabelledTable):
-    """A folder of images, with a CSV of candidate sets that names each image by its file."""
+    """A folder of images: a folder for each class, or a table of candidate sets that names each image by its file.
+
+    With a labels.csv in it (or another table, given as labels) its candidate sets are read; otherwise its subfolders
+    are the classes, or, if there is a subfolder train whose subfolders are the classes, that is the training part and
+    test, beside it, the official test part. Images are decoded once, resized to squares, and kept as bytes in a cache.
+    """
 
     name: ClassVar[str] = "image-folder"
     suffixes: ClassVar[tuple[str, ...]] = ("/",)
 
     path: Path = param(help="the folder, from here or below the data directory")
-    labels: Path | None = param(None, help="the table of candidate sets [default: labels.csv in the folder]")
+    labels: Path | None = param(None, help="a table of candidate sets [default: labels.csv in the folder, if any]")
     file_column: str = param("file", help="column of the images' names below the folder")
     size: int = param(32, help="images are resized to this many pixels a side", ge=1)
+    grey: bool = param(False, help="one channel instead of three")
+    cache: Path | None = param(None, help="where decoded images are kept [default: $WSL_CACHE_DIR or the user's cache]")
 
     def load(self, data_dir: Path) -> Data:
-        """Read the images that the table names."""
+        """Read the images, with the sets of a table or the classes of their folders."""
         from wsl_toolkit.formats import images
 
         folder = locate(self.path, data_dir, folder=True)
+        decoder = images.Decoder(size=self.size, channels=1 if self.grey else 3, cache=self.cache)
         labels = self.labels or folder / images.LABELS
-        return images.read_folder(folder, labels, self.layout(), self.file_column, self.size)
+        if self.labels is None and not labels.is_file():
+            return images.read_class_folders(folder, decoder)
+        return images.read_folder(folder, labels, self.layout(), self.file_column, decoder)
 
 
 READERS: tuple[type[Dataset], ...] = (Csv, Parquet, ImageFolder)

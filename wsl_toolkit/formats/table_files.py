@@ -1,4 +1,4 @@
-"""CSV and Parquet tables as data: features, candidate sets, known true labels, ids; and back again without loss."""
+"""CSV and Parquet tables as data: features, candidate sets, known true labels, ids."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data import Data
-from wsl_toolkit.errors import ConfigError, DataError, LabelError, WslError, did_you_mean, one_line
-from wsl_toolkit.files import replacing
+from wsl_toolkit.errors import DataError, LabelError, WslError, did_you_mean, one_line
 from wsl_toolkit.formats import annotators, set_text
 from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.tables import MISSING, TableSchema, row_number
+from wsl_toolkit.tables import MISSING, TableSchema, row_number, text_or_null
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +57,7 @@ class Layout:
                     f"there is no column {name!r}.{did_you_mean(name, columns)} Columns: {_listed(columns)}"
                 )
         found = self
-        if not (self.candidates or self.complementary or self.indicators):
+        if not self.has_sets:
             found = self._guessed(columns)
         free = {*found.candidates, *found.indicators, *found.ignore, found.complementary}
         if found.label is None and LABEL in columns and LABEL not in free:
@@ -75,10 +74,17 @@ class Layout:
             return attrs.evolve(self, indicators=indicators)
         if COMPLEMENTARY in columns:
             return attrs.evolve(self, complementary=COMPLEMENTARY)
+        if self.label or LABEL in columns:
+            return self  # true labels alone: a generator draws the sets
         raise DataError(
             f"no column is known to hold candidate sets: name one with --candidates-column or --complementary-column, "
             f"or call 0/1 columns {self.class_prefix}<name>. Columns: {_listed(columns)}"
         )
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether a column holds candidate sets, in whatever form."""
+        return bool(self.candidates or self.complementary or self.indicators)
 
     def features(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that are inputs."""
@@ -86,15 +92,12 @@ class Layout:
         return [name for name in columns if name not in taken]
 
 
-# ----------------------------------------------------------------------- in
-
-
 def read(path: Path, layout: Layout, delimiter: str | None = None) -> Data:
     """Read a table; whatever is wrong with it is named with the file, the row and the column."""
 
     def load() -> Data:
-        table = read_table(path, layout, delimiter)
-        return to_data(table, layout.completed(table.column_names), path.stem)
+        table, done = read_table(path, layout, delimiter)
+        return to_data(table, done, path.stem)
 
     return named(path, load)
 
@@ -112,17 +115,21 @@ def named(path: Path, load: Callable[[], T]) -> T:
         raise DataError(f"{path} cannot be read as a table: {one_line(error)} (is it complete?)") from None
 
 
-def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> pa.Table:
-    """Read all columns, numbers as numbers; columns of sets, labels and ids stay text."""
+def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tuple[pa.Table, Layout]:
+    """Read all columns but the ignored ones, numbers as numbers, sets, labels and ids as text; complete the layout."""
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        return pq.read_table(path)
-    delimiter = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    header = header_of(path, delimiter)
-    done = layout.completed(header)
-    texts = [*done.candidates, *done.categorical, *(c for c in (done.complementary, done.label, done.id) if c)]
-    return parse_csv(path, delimiter, texts, skip=done.ignore, header=header)
+        columns = pq.read_schema(path).names
+        done = layout.completed(columns)
+        table = pq.read_table(path, columns=[name for name in columns if name not in done.ignore])
+    else:
+        delimiter = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+        columns = header_of(path, delimiter)
+        done = layout.completed(columns)
+        texts = [*done.candidates, *done.categorical, *(c for c in (done.complementary, done.label, done.id) if c)]
+        table = parse_csv(path, delimiter, texts, skip=done.ignore, header=columns)
+    return table, attrs.evolve(done, ignore=())
 
 
 def header_of(path: Path, delimiter: str) -> list[str]:
@@ -133,7 +140,9 @@ def header_of(path: Path, delimiter: str) -> list[str]:
         header = next(csv.reader(file, delimiter=delimiter), [])
     if not header:
         raise DataError("the file is empty")
-    for name in header:
+    for place, name in enumerate(header):
+        if not name.strip():
+            raise DataError(f"column {place + 1} has no name; if it is pandas' index, write the file with index=False")
         if header.count(name) > 1:
             raise DataError(f"two columns are called {name!r}")
     return header
@@ -162,9 +171,8 @@ def parse_csv(
             convert_options=csv.ConvertOptions(
                 include_columns=[name for name in header if name not in skip],
                 column_types={name: pa.string() for name in texts},
+                # Numbers only: a class may be called NA, and a category's missing values are the schema's business.
                 null_values=list(MISSING),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
             ),
         )
     except pa.ArrowInvalid as error:
@@ -187,16 +195,20 @@ def to_data(table: pa.Table, layout: Layout, name: str) -> Data:
 
 def labels_of(table: pa.Table, layout: Layout) -> dict[str, Any]:
     """Return everything of `Data` that is not an input: sets, classes, true labels where known, ids."""
-    candidates = _candidates(table, layout)
-    assert candidates.class_names is not None
-    labels = _labels(table, layout, candidates.class_names)
+    candidates = _candidates(table, layout) if layout.has_sets else None
+    names = _class_names(layout, set(), table) if candidates is None else candidates.class_names
+    assert names is not None
+    labels = _labels(table, layout, names)
     complete = labels is not None and bool((labels >= 0).all())
+    if candidates is None and labels is not None and not complete:
+        row = int((labels < 0).nonzero()[0])
+        raise LabelError(f"{row_number(row)}, column {layout.label!r}: there is neither a label nor a candidate set")
     return {
         "y": labels if complete else None,
         "known_y": None if complete else labels,
         "candidates": candidates,
-        "num_classes": candidates.num_classes,
-        "class_names": candidates.class_names,
+        "num_classes": len(names),
+        "class_names": names,
         "ids": _ids(table, layout.id),
     }
 
@@ -268,7 +280,8 @@ def _label_texts(table: pa.Table, column: str) -> list[str]:
 
     from wsl_toolkit.tables import as_text
 
-    return [str(text) for text in pc.unique(as_text(table.column(column)).fill_null("")).to_pylist()]
+    texts = pc.utf8_trim_whitespace(as_text(table.column(column)).fill_null(""))
+    return [str(text) for text in pc.unique(texts).to_pylist()]
 
 
 def _labels(table: pa.Table, layout: Layout, names: Sequence[str]) -> Tensor | None:
@@ -280,7 +293,7 @@ def _labels(table: pa.Table, layout: Layout, names: Sequence[str]) -> Tensor | N
 
     from wsl_toolkit.tables import as_text
 
-    text = as_text(table.column(layout.label)).fill_null("")
+    text = pc.utf8_trim_whitespace(as_text(table.column(layout.label)).fill_null(""))
     codes = pc.index_in(text, value_set=pa.array(names, pa.string()))
     unknown = pc.and_(pc.is_null(codes), pc.not_equal(text, "")).to_numpy()
     if unknown.any():
@@ -319,6 +332,7 @@ def _check_numbers(table: pa.Table, categorical: Sequence[str]) -> None:
         values = table.column(name)
         if name in categorical or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             continue
+        values = text_or_null(values, MISSING)
         wrong = pc.invert(pc.match_substring_regex(values, NUMBER))  # null where the value is missing
         known = len(values) - wrong.null_count
         share = 1 - (pc.sum(wrong).as_py() or 0) / max(known, 1)
@@ -333,68 +347,3 @@ def _check_numbers(table: pa.Table, categorical: Sequence[str]) -> None:
 def _listed(names: Sequence[str], most: int = 12) -> str:
     shown = ", ".join(repr(name) for name in names[:most])
     return f"{shown}, … ({len(names)} in all)" if len(names) > most else shown
-
-
-# ---------------------------------------------------------------------- out
-
-
-def write(data: Data, path: Path, delimiter: str | None = None) -> None:
-    """Write data as a table that `read` turns into the same data, atomically."""
-    import pyarrow as pa
-
-    table = pa.table(columns_of(data))
-    with replacing(path) as temporary:
-        if path.suffix.lower() == ".parquet":
-            import pyarrow.parquet as pq
-
-            pq.write_table(table, temporary)
-        else:
-            from pyarrow import csv
-
-            options = csv.WriteOptions(delimiter=delimiter or ("\t" if path.suffix.lower() == ".tsv" else ","))
-            csv.write_csv(table, temporary, options)
-
-
-def columns_of(data: Data) -> dict[str, Any]:
-    """Return a table's columns: id, features, candidate sets, true labels; or say what a table cannot hold."""
-    import pyarrow as pa
-
-    if data.x.ndim != 2 or data.test_x is not None:
-        what = "images" if data.x.ndim != 2 else "a separate test part"
-        raise ConfigError(f"{data.name}: a table cannot hold {what}: use npz")
-    if data.candidates is None:
-        raise ConfigError(f"{data.name} has no candidate sets to write")
-    names = data.class_names or data.candidates.class_names or tuple(str(j) for j in range(data.num_classes))
-    columns: dict[str, Any] = {}
-    if data.ids is not None:
-        columns[ID] = pa.array(data.ids, pa.string())
-    if isinstance(data.normalise, TableSchema):
-        features = data.normalise.decode(data.x)
-    else:
-        features = {f"feature {j}": pa.array(data.x[:, j].double().numpy()) for j in range(data.x.shape[1])}
-    reserved = {ID, CANDIDATES, COMPLEMENTARY, LABEL}
-    for name, values in features.items():
-        if name in reserved or name.startswith(CLASS_PREFIX):
-            raise ConfigError(f"{data.name}: a feature is called {name!r}, which a table reserves: rename it")
-        columns[name] = values
-    labels = data.y if data.y is not None else data.known_y
-    columns |= _set_columns(data.candidates, names, labels)
-    if labels is not None:
-        known = pa.array([int(j) if j >= 0 else None for j in labels.tolist()], pa.int64())
-        columns[LABEL] = pa.array(names, pa.string()).take(known)
-    return columns
-
-
-def _set_columns(candidates: CandidateSets, names: Sequence[str], labels: Tensor | None) -> dict[str, Any]:
-    """Return one column of sets, or 0/1 columns where the sets do not name every class in its place."""
-    import pyarrow as pa
-
-    sets = candidates.to_sets()
-    named = {j for members in sets for j in members} | (
-        {int(j) for j in labels.unique() if j >= 0} if labels is not None else set()
-    )
-    safe = len(named) == len(names) and set_text.in_order(set(names)) == tuple(names)
-    if safe:
-        return {CANDIDATES: pa.array([set_text.write([names[j] for j in members]) for members in sets])}
-    mask = candidates.mask().cpu().numpy()
-    return {f"{CLASS_PREFIX}{name}": pa.array(mask[:, j].astype(np.int8)) for j, name in enumerate(names)}

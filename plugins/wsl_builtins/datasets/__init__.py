@@ -7,5 +7,18 @@ from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
 from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
 from wsl_toolkit import Dataset
+from wsl_toolkit.formats.readers import Csv, ImageFolder, Parquet
 
-DATASETS: list[type[Dataset]] = [Digits, Mnist, FashionMnist, Kmnist, Cifar10, Cifar100, Mat, Npz]
+DATASETS: list[type[Dataset]] = [
+    Digits,
+    Mnist,
+    FashionMnist,
+    Kmnist,
+    Cifar10,
+    Cifar100,
+    Mat,
+    Npz,
+    Csv,
+    Parquet,
+    ImageFolder,
+]
