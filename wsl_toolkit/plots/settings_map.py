@@ -31,7 +31,7 @@ NAMES = {
 LAWS = {
     Setting.ANY: "the true label may be missing",
     Setting.GENERAL: r"$p(s\,|\,x,y)$ may depend on which candidate is true",
-    Setting.PPL: r"proper:  $p(s\,|\,x,y)=C(x,s)$",
+    Setting.PPL: r"$p(s\,|\,x,y)=C(x,s)$",
     Setting.CMM: r"$p(s\,|\,x,y)=C(s)$",
     Setting.MCL: r"$p(s\,|\,x,y)=Q_{|s|}\,/\,\binom{K-1}{|s|-1}$",
     Setting.PCPL: r"$1\,/\,(2^{K-1}-1)$",
