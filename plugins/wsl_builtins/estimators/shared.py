@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from wsl_toolkit import Estimator, State, param
-from wsl_toolkit.losses import GCE_Q, MULTICLASS_LOSSES, PHUBER_TAU
+from wsl_toolkit.losses import GCE_Q, MULTICLASS_LOSSES, PHUBER_TAU, confined
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +53,8 @@ def restricted_softmax(logits: Tensor, members: Tensor) -> Tensor:
     import torch
 
     # Confidences are targets, not functions of the weights: attached to the graph they would be trained too.
-    filled = logits.detach().masked_fill(~members, torch.finfo(logits.dtype).min)
-    return torch.softmax(filled, dim=-1) * members
+    weights = torch.softmax(confined(logits.detach(), members), dim=-1)
+    return weights * members.to(weights.dtype)
 
 
 def complement_mean(values: Tensor, candidates: Tensor) -> Tensor:
