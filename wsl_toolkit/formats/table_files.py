@@ -136,6 +136,7 @@ def header_of(path: Path, delimiter: str) -> list[str]:
     """Return the column names of a text file; each may be used once."""
     import csv
 
+    check_text(path)
     with path.open(encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file, delimiter=delimiter), [])
     if not header:
@@ -146,6 +147,16 @@ def header_of(path: Path, delimiter: str) -> list[str]:
         if header.count(name) > 1:
             raise DataError(f"two columns are called {name!r}")
     return header
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file in another encoding by the line that shows it."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                raise DataError(f"line {number} is not UTF-8 text: save the file as UTF-8") from None
 
 
 def parse_csv(
