@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,7 +12,7 @@ import pytest
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.study.description import Cell, from_dict
 from wsl_toolkit.study.jobs import DECISIVE, FINISHED, JobResult, job_from_dict, make_job, result_from_json
-from wsl_toolkit.study.tasks import group, group_key
+from wsl_toolkit.study.tasks import Task, group, group_key, spread
 
 
 @pytest.fixture
@@ -87,3 +88,13 @@ def test_only_jobs_that_share_everything_but_rates_and_seeds_are_grouped(cell: C
     groups = group([*rates, longer, *seeds, trial])
     assert sorted(len(jobs) for jobs in groups) == [1, 1, 6]
     assert [len(jobs) for jobs in group(rates, apart={group_key(rates[0])})] == [1, 1, 1, 1]
+
+
+def test_a_large_group_is_divided_only_where_workers_would_be_idle(cell: Cell) -> None:
+    jobs = tuple(make_job(config_of(cell, lr=0.001 * (i + 1)), "selection") for i in range(36))
+    whole = [(0, Task(jobs=jobs, data_dir=Path()))]
+    assert spread(whole, 1) == whole
+    sizes = {workers: [len(task.jobs) for _, task in spread(whole, workers)] for workers in (2, 3, 4, 100)}
+    assert sizes == {2: [18, 18], 3: [9, 9, 18], 4: [9, 9, 9, 9], 100: [9, 9, 9, 9]}
+    assert [job for _, task in spread(whole, 4) for job in task.jobs] == list(jobs)
+    assert spread([], 4) == []

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.errors import ConfigError, InterruptedRunError
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.delivery import KEY, Ledger, experiment_name
 from wsl_toolkit.study.description import Study, from_dict
+from wsl_toolkit.study.executor import Event, Inline
 from wsl_toolkit.study.store import StudyFolder, known_studies
 from wsl_toolkit.tracking import Tracker, default_uri
 
@@ -69,6 +70,25 @@ def test_a_study_uses_what_another_one_has_computed(small: dict[str, Any], run_i
     run_in(small)
     assert len(files(tmp_path)) == len(before) + 4
     assert known_studies(tmp_path) == ["figure", "small"]
+
+
+def test_an_interrupted_study_keeps_what_is_finished_and_says_how_to_go_on(
+    small: dict[str, Any], run_in: Run, tmp_path: Path
+) -> None:
+    class Interrupted(Inline):
+        """Ctrl-C after the first group."""
+
+        def events(self) -> Iterator[Event]:
+            if files(tmp_path):
+                raise KeyboardInterrupt
+            yield from super().events()
+
+    with pytest.raises(InterruptedRunError, match="wsl study resume small"):
+        run_in(small, executor=Interrupted())
+    before = files(tmp_path)
+    assert len(before) == 2
+    assert all(state.done for state in run_in(small))
+    assert before.items() <= files(tmp_path).items()
 
 
 def test_trials_can_select_each_for_itself(small: dict[str, Any], run_in: Run) -> None:

@@ -16,7 +16,7 @@ from wsl_toolkit.study.description import Cell, Study
 from wsl_toolkit.study.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.study.jobs import Job
 from wsl_toolkit.study.store import Results, StudyFolder
-from wsl_toolkit.study.tasks import Task, group, group_key
+from wsl_toolkit.study.tasks import Task, group, group_key, spread
 
 
 class StudyError(WslError):
@@ -77,6 +77,8 @@ class Driver:
         self.cells = [_CellWork(cell_state(cell, self.results, registry)) for cell in study.cells()]
         self.waiting: list[tuple[int, Task]] = []
         self.at_work: dict[str, int] = {}
+        self.fresh = 0
+        """Results since the states of their cells were renewed."""
         self.apart: dict[str, str] = {}
         """Groups of jobs that do better one by one, and why."""
 
@@ -96,13 +98,14 @@ class Driver:
         return [work.state for work in self.cells]
 
     def counts(self) -> tuple[int, int]:
-        """Return how many jobs are done and how many there are."""
+        """Return how many jobs were done when each cell's state was renewed, and how many there are."""
         total = sum(work.state.planned for work in self.cells)
         missing = sum(_outstanding(work.state) for work in self.cells)
         return total - missing, total
 
     def _refill(self) -> None:
         while self.executor.free and self.waiting:
+            self.waiting = spread(self.waiting, self.executor.free)
             number, task = self.waiting.pop(0)
             self.at_work[task.id] = number
             self.executor.submit(task)
@@ -112,15 +115,11 @@ class Driver:
             self.listener.advance(event.epochs)
         elif isinstance(event, Finished):
             self.results.add(event.result)
-            self.listener.job(*self.counts_after(event.result.job))
+            self.fresh += 1
+            done, total = self.counts()
+            self.listener.job(done + self.fresh, total)
         elif isinstance(event, Ended):
             self._end(event)
-
-    def counts_after(self, job: Job) -> tuple[int, int]:
-        """Return the counts now that a job is done; the cell's state is renewed only when its tasks end."""
-        done, total = self.counts()
-        finished = sum(self.results.get(j) is not None for w in self.cells for j in w.state.missing)
-        return done + finished, total
 
     def _end(self, event: Ended) -> None:
         number = self.at_work.pop(event.task.id)
@@ -148,6 +147,7 @@ class Driver:
         """Renew a cell's state: queue what it needs next, or close it."""
         before = work.state
         work.state = cell_state(before.cell, self.results, self.registry)
+        self.fresh -= min(self.fresh, _outstanding(before) - _outstanding(work.state))
         self._deliver(work.state)
         if work.state.done:
             done = sum(w.state.done for w in self.cells)
