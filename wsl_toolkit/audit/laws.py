@@ -21,9 +21,8 @@ def class_priors(mask: Tensor) -> Tensor:
     num_classes = mask.shape[1]
     sizes = mask.sum(1).double()
     offset, slope = (sizes - 1) / (num_classes - 1), (num_classes - sizes) / (num_classes - 1)
-    # Σ_i b_i (z_ij - a_i) / Σ_i b_i², without a float copy of the mask.
-    weighted = slope.float() @ mask.float()
-    return (weighted.double() - (slope * offset).sum()) / slope.square().sum().clamp(min=1e-12)
+    weighted = slope @ mask.double()
+    return (weighted - (slope * offset).sum()) / slope.square().sum().clamp(min=1e-12)
 
 
 def expected_pairs(sizes: Tensor, priors: Tensor) -> Tensor:
