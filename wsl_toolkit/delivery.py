@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,9 @@ def sweep(home: Path, note: Callable[[str], None]) -> list[RunFolder]:
     # A folder that cannot be written, or that another command sweeps right now, is no reason to fail.
     with contextlib.suppress(OSError, Timeout, WslError), FileLock(home / ".sweep.lock", timeout=30):
         for folder in dead_folders(home):
+            if folder.fact("started") is None:
+                folder.discard()  # it died before it had written what it was going to be
+                continue
             bury(folder)
             dead.append(folder)
             if folder.fact("message"):
@@ -156,9 +159,9 @@ def sweep(home: Path, note: Callable[[str], None]) -> list[RunFolder]:
     return dead
 
 
-def sweep_and_tell(tracker: Tracker, note: Callable[[str], None]) -> None:
-    """Find runs whose process died, and tell the store; one that does not answer is told by `wsl sync` later."""
-    for folder in sweep(tracker.home, note):
+def tell(tracker: Tracker, dead: Sequence[RunFolder]) -> None:
+    """Tell the store of runs whose process died; one that does not answer is told by `wsl sync` later."""
+    for folder in dead:
         if folder.fact("store") == tracker.label:
             with contextlib.suppress(Exception):
                 catch_up(_for_experiment(tracker, folder.fact("experiment")), folder)

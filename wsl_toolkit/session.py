@@ -92,6 +92,7 @@ def _begin(session: Session, facts: RunFacts, config: RunConfig) -> TrackedRun:
     folder = RunFolder.new(session.tracker.home)
     try:
         folder.enter()
+        folder.write_config(config.to_toml())  # before run.json, by which a folder becomes one that can be resumed
         folder.note(
             **attrs.asdict(facts),
             status=RUNNING,
@@ -100,7 +101,6 @@ def _begin(session: Session, facts: RunFacts, config: RunConfig) -> TrackedRun:
             store=session.tracker.label,
             data_dir=str(session.data_dir),
         )
-        folder.write_config(config.to_toml())
         tracked = TrackedRun(session.tracker, folder)
         # The trials of a run that is under way must not be lost to a server that is away for a while.
         tracked.begin(offline_allowed=facts.parent is not None)

@@ -115,7 +115,7 @@ def run(**options: Any) -> None:
 
 def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunResult:
     from wsl_toolkit import runner
-    from wsl_toolkit.delivery import sweep_and_tell
+    from wsl_toolkit.delivery import sweep, tell
     from wsl_toolkit.tracking import Tracker, choose_uri
 
     tags = runner.check_tags(options["tags"])
@@ -123,7 +123,7 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunRes
 
     def open_tracker() -> Tracker:
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment)
-        sweep_and_tell(tracker, listener.note)
+        tell(tracker, sweep(tracker.home, listener.note))
         return tracker
 
     return runner.run(
@@ -139,10 +139,11 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunRes
 
 def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
     from wsl_toolkit import runner
-    from wsl_toolkit.delivery import sweep_and_tell
+    from wsl_toolkit.delivery import sweep, tell
     from wsl_toolkit.records import find_folder
     from wsl_toolkit.tracking import HOME, Tracker, choose_uri, default_uri
 
+    dead = sweep(find_folder(HOME, options["resume"]).home, listener.note)
     folder = find_folder(HOME, options["resume"])
     store = folder.fact("store")
     uri = options["tracking_uri"] or (default_uri(folder.home) if store is None else choose_uri(None))
@@ -152,7 +153,8 @@ def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
         tracker = Tracker(uri if store is None or "***" in store else store, folder.fact("experiment"), folder.home)
         if tracker.label != store:
             raise ConfigError(f"run {folder.run_id} is tracked in {store or 'the embedded database'}: name that store")
-        sweep_and_tell(tracker, listener.note)
+        # Of the run itself the store hears when it is opened again, which may change its folder's name.
+        tell(tracker, [other for other in dead if other.run_id != folder.run_id])
         return tracker
 
     source = click.get_current_context().get_parameter_source("data_dir")
