@@ -31,12 +31,16 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
         return None
     across = list(dict.fromkeys(_data_label(row) for row in rows))
     down = list(dict.fromkeys(row.setting.sets_label for row in rows))
-    size = (PANEL[0] * len(across), PANEL[1] * len(down) + 0.6)
-    with figure(nrows=len(down), ncols=len(across), squeeze=False, figsize=size, sharex=True) as (canvas, panels):
+    places = {_place(row): (down.index(row.setting.sets_label), across.index(_data_label(row))) for row in rows}
+    if len(across) == 1:  # one dataset: its panels side by side
+        places = {key: (column, number) for key, (number, column) in places.items()}
+    height, width = (1 + max(place[i] for place in places.values()) for i in (0, 1))
+    size = (PANEL[0] * width, PANEL[1] * height + 0.6)
+    with figure(nrows=height, ncols=width, squeeze=False, figsize=size, sharex=True) as (canvas, panels):
         for panel in panels.flat:
             panel.set_visible(False)
         for row in rows:
-            panel = panels[down.index(row.setting.sets_label)][across.index(_data_label(row))]
+            panel = panels[places[_place(row)]]
             panel.set_visible(True)
             for number, state in enumerate(row.states):
                 curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
@@ -94,7 +98,8 @@ def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
     panel.figure.colorbar(image, ax=panel)
     if search.chosen is not None:
         point = search.chosen.point
-        panel.plot(space[across].index(point[across]), space[down].index(point[down]), "x", color="white", markersize=9)
+        x, y = space[across].index(point[across]), space[down].index(point[down])
+        panel.plot(x, y, "X", color="white", markeredgecolor="black", markersize=10)
     panel.set_xticks(range(len(space[across])), [f"{v:g}" for v in space[across]], rotation=45, fontsize="x-small")
     panel.set_yticks(range(len(space[down])), [f"{v:g}" for v in space[down]], fontsize="x-small")
     panel.set_xlabel(_plain(across))
@@ -106,6 +111,10 @@ def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
 def _plain(text: str) -> str:
     """Return text that matplotlib shows as it is, dollar signs included."""
     return text.replace("$", r"\$")
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row.setting.sets_label, _data_label(row)
 
 
 def _data_label(row: Row) -> str:
