@@ -168,3 +168,23 @@ def test_constants_stay_finite_with_a_thousand_classes():
         assert (values >= 0).all(), name
         if name in ("cl", "mcl", "mcl-skewed", "pcpl", "pcpl-symmetric", "flip"):
             assert create(name).complement_sizes(k).sum() == pytest.approx(1), name
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "size"),
+    [
+        ("mcl-skewed", {"alpha": 1e-300}, 999),
+        ("mcl-skewed", {"alpha": 1e300}, 1),
+        ("flip", {"q": 0.0}, 1),
+        ("flip", {"q": 1 - 1e-12}, 999),
+        ("mcl", {"sizes": (0.0, 1.0)}, 998),
+    ],
+)
+def test_extreme_parameters_give_extreme_sizes_and_no_nan(name, values, size):
+    generator = create(name, **values)
+    law = generator.complement_sizes(1000)
+    assert torch.isfinite(law).all()
+    assert float(law.sum()) == pytest.approx(1)
+    x, y = problem(500, 1000)
+    sets = generator.sample(x, y, 1000, torch.Generator().manual_seed(0))
+    assert (sets.sizes == size).all()
