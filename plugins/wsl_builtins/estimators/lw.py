@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class LeveragedWeighted(Estimator):
-    """Leveraged weighted loss with confidences on candidates and, apart from them, on non-candidates."""
+    """Leveraged weighted loss with confidences on candidates and, apart from them, on non-candidates.
+
+    No promise holds for all its parameters. With the true confidences and cross-entropy its minimiser finds the right
+    class under MCL at the leverages that its authors try, but not at large ones; with the sigmoid loss there is none.
+    """
 
     name: ClassVar[str] = "lw"
     assumption: ClassVar[Setting] = Setting.ANY

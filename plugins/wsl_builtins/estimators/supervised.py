@@ -23,5 +23,8 @@ class Supervised(BaseLossEstimator):
     needs: ClassVar[frozenset[str]] = frozenset({"true_labels"})
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        # The engine hands the singletons {y} as candidates, so the sum has one term.
-        return (candidates * self.losses(logits)).sum(-1)
+        # The engine trains on the singletons {y}, so the mean has one term. On held-out candidate sets, which hide
+        # the label, it is that of `average`.
+        losses = self.losses(logits)
+        inside = candidates.to(losses.dtype)
+        return (inside * losses).sum(-1) / inside.sum(-1)
