@@ -16,6 +16,7 @@ from wsl_toolkit.study.description import from_dict
 from wsl_toolkit.study.reading import builtin_studies, read_study, restrict
 from wsl_toolkit.study.search import grid
 
+REPRODUCTION = Path(__file__).parents[2] / "docs" / "reproduction"
 POWERS = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
 
 
@@ -28,6 +29,14 @@ def test_every_builtin_study_is_sound_and_survives_writing_and_reading(name: str
     for cell in study.cells():
         for point in grid(cell.space):
             cell.config(point, seed=0, epochs=None, registry=registry)
+
+
+@pytest.mark.parametrize("path", sorted(REPRODUCTION.glob("*.toml")), ids=lambda path: path.name)
+def test_every_study_of_the_reproduction_is_sound(path: Path) -> None:
+    study = read_study(str(path))
+    assert study.name == path.stem
+    for cell in study.cells():
+        cell.config(grid(cell.space)[0], seed=0, epochs=None, registry=load_plugins().registry)
 
 
 @pytest.mark.parametrize(("number", "networks"), [(3, ("linear", "resnet32")), (4, ("mlp", "densenet22"))])

@@ -82,11 +82,12 @@ def test_jobs_and_results_survive_writing_and_reading(cell: Cell) -> None:
 
 def test_only_jobs_that_share_everything_but_rates_and_seeds_are_grouped(cell: Cell) -> None:
     rates = [make_job(config_of(cell, lr=lr, weight_decay=w), "selection") for lr in (0.1, 0.2) for w in (0.0, 0.1)]
-    seeds = [make_job(config_of(cell, seed=seed), "selection") for seed in (1, 2)]
+    trials = [make_job(config_of(cell, seed=seed), "trial") for seed in (0, 1, 2)]
     longer = make_job(config_of(cell, epochs=9), "selection")
-    trial = make_job(config_of(cell), "trial")
-    groups = group([*rates, longer, *seeds, trial])
-    assert sorted(len(jobs) for jobs in groups) == [1, 1, 6]
+    fold = make_job(config_of(cell), "selection", fold=1, folds=2)
+    other_seed = make_job(config_of(cell, seed=1), "selection")
+    groups = group([*rates, longer, *trials, fold, other_seed])
+    assert [len(jobs) for jobs in groups] == [4, 1, 3, 1, 1]
     assert [len(jobs) for jobs in group(rates, apart={group_key(rates[0])})] == [1, 1, 1, 1]
 
 

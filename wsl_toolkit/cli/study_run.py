@@ -33,7 +33,7 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--method", "methods", multiple=True, metavar="NAME", help="Only these methods; repeatable."),
         click.option("--data-dir", envvar="WSL_DATA_DIR", type=click.Path(path_type=Path), default=Path("data"),
                      show_default=True, show_envvar=True, help="Where datasets are kept."),
-        click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
         click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]"),
         click.option("--quiet", is_flag=True, help="No progress, no tables."),
     )  # fmt: skip
@@ -87,7 +87,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         # Before any worker starts: two processes that create the database together would break it.
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
         ledger = Ledger(tracker, study, listener.note)
-        ledger.study_run()
+        ledger.begin()
         executor = make_executor(options["executor"], options["jobs"] or usable_cores())
         device, data_dir = options["device"], options["data_dir"]
         run_study(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)

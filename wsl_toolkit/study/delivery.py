@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wsl_toolkit import environment
-from wsl_toolkit.errors import one_line
+from wsl_toolkit.errors import TrackingError, one_line
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.description import Cell, Study
 from wsl_toolkit.study.jobs import DIVERGED, JobResult
@@ -41,7 +41,12 @@ class Ledger:
         self._note = note
         self._lost = False
         self._runs: dict[str, tuple[str, str]] = {}
-        self._read()
+        try:
+            self._read()
+        except Exception as error:
+            raise TrackingError(
+                f"the tracking store {redact(tracker.uri)} cannot be read: {redact(one_line(error))}"
+            ) from None
 
     def _read(self) -> None:
         """Learn which runs are there, and which of them are complete."""
@@ -65,6 +70,10 @@ class Ledger:
     def delivered(self) -> int:
         """How many jobs are complete in the store."""
         return sum(key.startswith("job:") and status != OPEN for key, (_, status) in self._runs.items())
+
+    def begin(self) -> None:
+        """See to it that the study has its run before any worker starts."""
+        self._try(self.study_run)
 
     def study_run(self) -> str:
         """Return the study's own run."""
@@ -162,7 +171,7 @@ class Ledger:
 
         self._try(send)
 
-    def _try(self, send: Callable[[], None]) -> None:
+    def _try(self, send: Callable[[], object]) -> None:
         """Send; where the store does not answer, say so once and try no more: `wsl study resume` delivers the rest."""
         if self._lost:
             return

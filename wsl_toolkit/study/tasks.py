@@ -37,12 +37,16 @@ class Task:
 
 
 def group_key(job: Job) -> str:
-    """Return what jobs must share to be trained as one stacked model: data, network, estimator, schedule."""
+    """Return what jobs must share to be trained as one stacked model: data, network, estimator, schedule.
+
+    Search runs share their problem too, so that the stack reads each batch once; trials differ in it by their nature.
+    """
     config = job.run_config()
     shared = [config.components[role] for role in ("dataset", "backbone")]
     estimator = config.components["estimator"][0]
+    problem = [config.components.get("generator"), job.fold, job.seed] if job.purpose == "selection" else []
     prunes = job.id if job.peers else ""
-    return json.dumps([shared, estimator, training_key(config), job.purpose, job.oracle, job.folds > 1, prunes])
+    return json.dumps([shared, estimator, training_key(config), job.purpose, job.oracle, problem, prunes])
 
 
 def group(jobs: Sequence[Job], apart: Container[str] = ()) -> list[tuple[Job, ...]]:
