@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ def symbol(cell: Cell, instances: int) -> str:
 def show(matrix: Matrix, out: Console) -> None:
     """Print the matrix in as many pieces as the width asks for, then notes and legend."""
     notes = footnotes(matrix)
+    out.print(f"[bold]estimators × generators, K = {matrix.num_classes}, every candidate set enumerated[/]\n")
     for columns in _pieces(matrix.columns, out):
         out.print(_table(matrix, columns, notes))
         out.print()
@@ -90,16 +92,15 @@ def footnotes(matrix: Matrix) -> dict[str, int]:
 
 
 def _pieces(columns: Sequence[Column], out: Console) -> Iterator[Sequence[Column]]:
-    """Split the columns to fit a terminal; a pipe takes them all."""
+    """Split the columns into pieces of like width that fit a terminal; a pipe takes them all."""
     fit = max(1, (out.width - LABEL_WIDTH) // COLUMN_WIDTH) if out.is_terminal else len(columns)
-    for start in range(0, len(columns), fit):
-        yield columns[start : start + fit]
+    width = math.ceil(len(columns) / math.ceil(len(columns) / fit))
+    for start in range(0, len(columns), width):
+        yield columns[start : start + width]
 
 
 def _table(matrix: Matrix, columns: Sequence[Column], notes: dict[str, int]) -> Table:
     table = Table(
-        title=f"estimators × generators, K = {matrix.num_classes}, every candidate set enumerated",
-        title_justify="left",
         width=LABEL_WIDTH + COLUMN_WIDTH * len(columns),
         padding=(0, 1, 0, 0),
         pad_edge=False,
