@@ -45,12 +45,15 @@ def component_options(cls: type, prefix: str) -> list[click.Option]:
             note for note in (parameter.bounds.describe(), "" if parameter.required else f"default: {shown}") if note
         ]
         help_text = f"{parameter.help}  [{'; '.join(notes)}]" if notes else parameter.help
+        # `--dataset-download` alone means yes.
+        alone: dict[str, Any] = {"is_flag": False, "flag_value": "yes"} if parameter.type is bool else {}
         options.append(
             click.Option(
                 [flag, f"{prefix.replace('-', '_')}{parameter.name}"],
                 type=ParameterType(parameter),
                 metavar=parameter.type_name.upper().replace(" ", "-"),
                 help=help_text,
+                **alone,
             )
         )
     return options

@@ -14,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torchvision import datasets as tv
 
 from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
+from wsl_toolkit.cli import main
 from wsl_toolkit.errors import DataError, WslError
 
 IDX_FILES = {"train": 20, "t10k": 8}
@@ -249,3 +251,13 @@ def test_no_network_is_one_line(tmp_path, monkeypatch):
         Kmnist(download=True).load(tmp_path)
     assert "\n" not in str(caught.value)
     assert "--data-dir" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spelling", [["--dataset-download"], ["--dataset-download", "yes"], ["--dataset-download=true"]]
+)
+def test_the_remedy_that_errors_name_is_an_option_that_works(tmp_path, mirror, spelling):
+    arguments = ["run", "--dataset", "kmnist", *spelling, "--data-dir", str(tmp_path / "data"), "--dry-run"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "download = true" in result.output
