@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
+import torch
 from torch import Tensor
 
 from wsl_toolkit.audit import checks as testing
@@ -13,6 +15,8 @@ from wsl_toolkit.audit.posterior import out_of_fold_posterior
 from wsl_toolkit.audit.recommend import Recommendation, recommend
 from wsl_toolkit.data import Data
 from wsl_toolkit.errors import DataError
+from wsl_toolkit.execution import ExecutionPlan
+from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.registry import Registry
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.streams import stream
@@ -55,8 +59,13 @@ class Audit:
         }
 
 
-def audit(data: Data, registry: Registry, *, seed: int = 0) -> Audit:
-    """Audit a dataset that brings its own candidate sets."""
+STEPS = ("counting", "testing the sets", "testing true labels")
+
+
+def audit(
+    data: Data, registry: Registry, *, seed: int = 0, on_step: Callable[[str], None] = lambda step: None
+) -> Audit:
+    """Audit a dataset that brings its own candidate sets; `on_step` hears of each of `STEPS` as it begins."""
     candidates = data.candidates
     if candidates is None:
         raise DataError(f"{data.name} has no candidate sets to audit")
@@ -64,17 +73,12 @@ def audit(data: Data, registry: Registry, *, seed: int = 0) -> Audit:
         candidates = candidates.named(data.class_names)
     rng = stream(seed, "audit")
     labels = known_labels(data)
+    on_step(STEPS[0])
     counts = count(candidates)
-    found = testing.checks_of_sets(candidates, rng)
-    degree = None
-    if labels is not None:
-        known = (labels >= 0).nonzero().flatten()
-        degree = candidates.take(known).ambiguity_degree(labels[known])
-
-        def posterior(index: Tensor) -> Tensor:
-            return out_of_fold_posterior(data, index, labels[index], rng)
-
-        found += testing.checks_of_labels(candidates, labels, posterior, rng)
+    on_step(STEPS[1])
+    # Thousands of small simulated collections: a second thread would cost more than it brings.
+    with ExecutionPlan(threads=1).limit_threads():
+        found, degree = _tests(data, candidates, labels, rng, on_step)
     verdicts = testing.settle(found)
     return Audit(
         name=data.name,
@@ -87,6 +91,27 @@ def audit(data: Data, registry: Registry, *, seed: int = 0) -> Audit:
         features=data.input_shape,
         notes=tuple(plain_words(counts, degree, verdicts)),
     )
+
+
+def _tests(
+    data: Data,
+    candidates: CandidateSets,
+    labels: Tensor | None,
+    rng: torch.Generator,
+    on_step: Callable[[str], None],
+) -> tuple[list[testing.Check], float | None]:
+    """Return all checks, and the ambiguity degree where true labels are known."""
+    found = testing.checks_of_sets(candidates, rng)
+    on_step(STEPS[2])
+    if labels is None:
+        return found, None
+    known = (labels >= 0).nonzero().flatten()
+
+    def posterior(index: Tensor) -> Tensor:
+        return out_of_fold_posterior(data, index, labels[index], rng)
+
+    found += testing.checks_of_labels(candidates, labels, posterior, rng)
+    return found, candidates.take(known).ambiguity_degree(labels[known])
 
 
 def best_estimator(data: Data, registry: Registry, *, seed: int = 0) -> str:

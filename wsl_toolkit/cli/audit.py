@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +32,15 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a self-contained page with plots.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the simulations.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@click.option("--quiet", is_flag=True, help="No progress.")
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
     from wsl_toolkit.audit import report
 
-    found = report.audit(load_data(data, options), load_plugins().registry, seed=options["seed"])
+    with steps(("reading", *report.STEPS), quiet=options["quiet"]) as begin:
+        begin("reading")
+        loaded = load_data(data, options)
+        found = report.audit(loaded, load_plugins().registry, seed=options["seed"], on_step=begin)
     if options["html"]:
         from wsl_toolkit.audit.page import page
         from wsl_toolkit.files import write_atomically
@@ -46,6 +52,24 @@ def audit(data: Path, **options: Any) -> None:
     show(found)
     if options["html"]:
         console().print(f"The page is {options['html']}", markup=False)
+
+
+@contextmanager
+def steps(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show which step of several is under way: a bar on a terminal, a line each elsewhere, on standard error."""
+    out = console(stderr=True)
+    if quiet:
+        yield lambda name: None
+        return
+    if not out.is_terminal:
+        yield lambda name: out.print(f"{names.index(name) + 1}/{len(names)} {name}", markup=False)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task(names[0], total=len(names))
+        yield lambda name: bar.update(task, description=name, completed=names.index(name))
 
 
 def show(found: Audit) -> None:
