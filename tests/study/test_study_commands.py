@@ -52,6 +52,19 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored
 
 
+def test_a_cell_that_fails_is_named_and_the_rest_is_reported(wsl: Any, small: dict[str, Any]) -> None:
+    small["methods"] = [{"estimator": "mcl", "label": "wild", "search": {"lr": [1e30]}}, "cc"]
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    done = wsl("study", "run", "mine.toml", "--executor", "inline")
+    assert done.exit_code == 1
+    assert "study small is not complete: wild" in done.stderr
+    assert "Traceback" not in done.output
+    assert "PARTIAL: 1 of 2 cells are complete." in done.stdout
+    states = [cell["state"] for cell in json.loads(wsl("study", "status", "small", "--json").stdout)["cells"]]
+    assert states[0].startswith("failed: all 1 points of the search diverged")
+    assert states[1] == "complete"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -70,7 +70,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.study_progress import study_progress
     from wsl_toolkit.report.build import build_report, write_report
     from wsl_toolkit.study.delivery import Ledger, experiment_name
-    from wsl_toolkit.study.driver import check_study, run_study, study_states
+    from wsl_toolkit.study.driver import StudyError, check_study, run_study, study_states
     from wsl_toolkit.study.executor import make_executor, usable_cores
     from wsl_toolkit.study.reading import restrict
     from wsl_toolkit.study.store import StudyFolder
@@ -90,7 +90,11 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         ledger.begin()
         executor = make_executor(options["executor"], options["jobs"] or usable_cores())
         device, data_dir = options["device"], options["data_dir"]
-        run_study(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        failure = None
+        try:
+            run_study(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        except StudyError as error:
+            failure = error  # what is there is reported all the same
         report = build_report(whole, study_states(whole, folder, registry))
         write_report(report, folder.path / "report")
         ledger.finish_study(folder.path / "report", complete=report.complete)
@@ -98,3 +102,5 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         print_report(report)
         click.echo(f"\nreport: {folder.path / 'report' / 'report.html'}")
         click.echo(f"runs: experiment {tracker.experiment}, see them with `wsl ui`")
+    if failure is not None:
+        raise failure

@@ -16,6 +16,7 @@ from wsl_toolkit.config import RunConfig, Training
 from wsl_toolkit.data import Data
 from wsl_toolkit.engine import EpochRecord, Trainer
 from wsl_toolkit.errors import DivergedError
+from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.problem import PARTS, Problem, make_problem
 from wsl_toolkit.registry import Registry
@@ -30,7 +31,8 @@ from wsl_toolkit.trial import make_trainer, run_trial
 Tell = Callable[[int], None]
 """Called with the number of single-model epochs that have just been done."""
 
-KEPT_PROBLEMS = 6
+KEPT_BYTES = 2 * 2**30
+"""How much a worker remembers of problems that the next method will want again: five trials of MNIST fit."""
 
 
 @attrs.frozen
@@ -80,7 +82,10 @@ class Workshop:
     def _together(self, jobs: Sequence[Job], task: Task, tell: Tell) -> Iterator[JobResult]:
         """Train models in one set of tensors; the results are those that each would have alone."""
         start = time.perf_counter()
-        trainers = [self._trainer(job, task) for job in jobs]
+        trainers, sets = [], []
+        for job in jobs:  # its problem is fresh in memory, and may have left it when the last job is reached
+            trainers.append(self._trainer(job, task))
+            sets.append(self.problem(job, job.run_config(), task).train_candidates)
         records: list[list[EpochRecord]] = [[] for _ in jobs]
         ends: list[str] = ["" for _ in jobs]
         groups = [Group(places=tuple(range(len(jobs))))] if len(jobs) > 1 else None
@@ -92,10 +97,9 @@ class Workshop:
                     records[place].append(outcome)
             tell(len(jobs))
         seconds = (time.perf_counter() - start) / len(jobs)
-        for job, own, message in zip(jobs, records, ends, strict=True):
-            problem = self.problem(job, job.run_config(), task)
+        for job, candidates, own, message in zip(jobs, sets, records, ends, strict=True):
             status = DIVERGED if message else FINISHED
-            yield self.result(job, problem, own, status, message, seconds, stacked=len(jobs))
+            yield self.result(job, candidates, own, status, message, seconds, stacked=len(jobs))
 
     def _one(self, job: Job, task: Task, tell: Tell) -> JobResult:
         config = job.run_config()
@@ -126,12 +130,13 @@ class Workshop:
             status, message = PRUNED, f"stopped after epoch {len(records)}: below the median of earlier points"
         if status != FINISHED:
             tell(config.training.epochs - len(records))
-        return self.result(job, problem, records, status, message, time.perf_counter() - start, stacked=1)
+        seconds = time.perf_counter() - start
+        return self.result(job, problem.train_candidates, records, status, message, seconds, stacked=1)
 
     def result(
         self,
         job: Job,
-        problem: Problem,
+        candidates: CandidateSets,
         records: list[EpochRecord],
         status: str,
         message: str,
@@ -146,8 +151,8 @@ class Workshop:
             status=status,
             message=message,
             history={name: [record.metrics[name] for record in records] for name in names},
-            candidates_hash=problem.train_candidates.content_hash,
-            mean_size=problem.train_candidates.mean_size,
+            candidates_hash=candidates.content_hash,
+            mean_size=candidates.mean_size,
             seconds=round(seconds, 3),
             plan={"threads": torch.get_num_threads(), "stacked": stacked, "torch": torch.__version__},
             ended_at=int(time.time() * 1000),
@@ -172,7 +177,7 @@ class Workshop:
         generator = config.components.get("generator")
         key = repr((generator, wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean)))
         if key not in self._problems:
-            while len(self._problems) >= KEPT_PROBLEMS:
+            while self._problems and sum(map(problem_bytes, self._problems.values())) > KEPT_BYTES:
                 self._problems.pop(next(iter(self._problems)))
             made = config.create("generator", self.registry) if generator and data.candidates is None else None
             at_work = ("dataset", data_name(config)) if made is None else ("generator", made.name)
@@ -200,6 +205,11 @@ def clean_parts(job: Job, config: RunConfig, registry: Registry) -> frozenset[st
     estimator = registry.get("estimator", config.components["estimator"][0])
     found = {"train"} if "true_labels" in estimator.needs else set()
     return frozenset(found | ({"validation"} if job.oracle else set()))
+
+
+def problem_bytes(problem: Problem) -> int:
+    """Return the memory that a problem's inputs take."""
+    return sum(part.nbytes for part in (problem.train_x, problem.validation_x, problem.test_x))
 
 
 def data_name(config: RunConfig) -> str:
