@@ -6,7 +6,7 @@ import math
 import statistics
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wsl_toolkit.report.paper import paper_risks
@@ -15,6 +15,7 @@ from wsl_toolkit.report.statistics import best_and_ties, estimate, paired_p_valu
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8)
 
 
+@settings(deadline=None)
 @given(numbers)
 def test_the_standard_error_is_that_of_the_mean(values: list[float]) -> None:
     found = estimate(values)
@@ -35,6 +36,7 @@ def test_the_paired_test_is_students_on_the_differences() -> None:
     assert paired_p_value([2.0, 3.0, 4.0], [1.0, 1.0, 1.0]) == pytest.approx(1 - t / math.sqrt(t * t + 2))
 
 
+@settings(deadline=None)
 @given(numbers, st.floats(-10, 10))
 def test_equal_differences_are_a_tie_only_if_they_are_zero(values: list[float], shift: float) -> None:
     shifted = [v + shift for v in values]
@@ -58,6 +60,7 @@ def test_only_common_trials_are_compared() -> None:
     assert best_and_ties({}) == set()
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3).map(float), min_size=1))
 def test_ranks_are_scipys(values: dict[str, float]) -> None:
     from scipy.stats import rankdata

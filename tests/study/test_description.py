@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_study import SMALL
 
@@ -101,6 +101,7 @@ def test_a_mistake_in_a_description_is_named(small: dict[str, Any], change: dict
         from_dict({**small, **change}, "test")
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
