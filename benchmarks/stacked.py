@@ -1,0 +1,115 @@
+"""Many models at once against the same models one by one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks.harness import Row, Section, measure, ratio, spread
+from benchmarks.loop import one_epoch
+from benchmarks.problems import Synthetic, estimator, trainer
+from wsl_toolkit.engine import Trainer
+from wsl_toolkit.stacking import Stack, group, train_stacked
+
+GRID = [(10.0**-a, 10.0**-b) for a, b in itertools.product(range(1, 7), repeat=2)]
+"""The paper's 36 pairs of learning rate and weight decay."""
+
+ENDLESS = 10**6
+
+
+def sections(quick: bool) -> list[Section]:
+    """One grid, five grids with seeds of their own, a perceptron, and how time grows with the number of models."""
+    n, rounds = (6_000, 2) if quick else (60_000, 5)
+    return [grid(n, rounds), seeds(n, max(2, rounds - 2)), perceptron(rounds), growth(n // 3, rounds)]
+
+
+def grid(n: int, rounds: int) -> Section:
+    """36 learning rates and weight decays, one seed."""
+    problem = Synthetic.draw(n, (784,), 10)
+    rows, details = [], {}
+    for method in ("ppl", "proden", "cc"):
+        alone, together = (_members(problem, "linear", method, seed=0) for _ in range(2))
+        seconds = measure({"one by one": _each(alone), "stacked": Stack(together).train_epoch}, rounds)
+        rows.append(Row.of(f"36 linear models, {method}", ratio(seconds, "one by one", "stacked"), at_least=8))
+        details[method] = seconds
+    note = "Time of one epoch of all models one after the other, by our own loop, over that of the stack."
+    return Section(title="Stacked: a grid of 36", note=note, rows=tuple(rows), details={"examples": n, **details})
+
+
+def seeds(n: int, rounds: int) -> Section:
+    """The grid for five seeds, each with its own inputs, sets, order and initialisation; then seeds alone."""
+    problems = [Synthetic.draw(n, (784,), 10, seed) for seed in range(5)]
+    together = [m for seed, problem in enumerate(problems) for m in _members(problem, "linear", "ppl", seed)]
+    alone = [trainer(problem, "linear", estimator("ppl"), seed=seed) for seed, problem in enumerate(problems)]
+    seconds = measure({"five": _each(alone), "all": _next(train_stacked(together, ENDLESS))}, rounds)
+    first = Row.of("180 linear models, ppl (36 × 5 seeds)", ratio(seconds, "five", "all", times=36), at_least=7)
+    del together
+    own = [trainer(problem, "linear", estimator("ppl"), seed=seed) for seed, problem in enumerate(problems)]
+    pair = measure({"five": _each(alone), "own orders": _next(train_stacked(own, ENDLESS))}, rounds)
+    second = Row.of("5 linear models, ppl (one for each seed)", ratio(pair, "five", "own orders"))
+    note = (
+        "One model of each seed is trained alone, and counted 36 times. Models that share every batch become one "
+        "matrix product; five models with five orders have nothing to share but the overhead."
+    )
+    return Section(
+        title="Stacked: five seeds", note=note, rows=(first, second), details={"grid": seconds, "seeds": pair}
+    )
+
+
+def perceptron(rounds: int) -> Section:
+    """A network large enough to keep the processor busy alone: the toolkit must notice."""
+    problem = Synthetic.draw(3_072, (784,), 10)
+    alone, automatic, forced = (_members(problem, "mlp", "ppl", seed=0)[:6] for _ in range(3))
+    decided = group(automatic)
+    seconds = measure(
+        {
+            "one by one": _each(alone),
+            "automatic": _next(train_stacked(automatic, ENDLESS)),
+            "forced": Stack(forced).train_epoch,
+        },
+        rounds,
+    )
+    rows = (
+        Row.of("6 perceptrons, as the toolkit decides", ratio(seconds, "one by one", "automatic"), at_least=0.95),
+        Row.of("6 perceptrons, stacked by force", ratio(seconds, "one by one", "forced")),
+    )
+    note = f"784-300-300-300-300-10 with batch norm. The toolkit's decision: {decided[0].alone_because or 'stack'}."
+    return Section(title="Stacked: perceptrons", note=note, rows=rows, details=seconds)
+
+
+def growth(n: int, rounds: int) -> Section:
+    """Time for each model as there are more of them."""
+    problem = Synthetic.draw(n, (784,), 10)
+    grid_of = {count: [GRID[i % 36] for i in range(count)] for count in (2, 4, 9, 18, 36, 72, 144)}
+    cases: dict[str, Callable[[], Any]] = {"1": one_epoch(trainer(problem, "linear", estimator("ppl")))}
+    for count, pairs in grid_of.items():
+        members = [trainer(problem, "linear", estimator("ppl"), lr=lr, weight_decay=wd) for lr, wd in pairs]
+        cases[str(count)] = Stack(members).train_epoch
+    seconds = measure(cases, rounds)
+    per_model = {name: [value / int(name) for value in values] for name, values in seconds.items()}
+    rows = tuple(
+        Row.of(
+            f"{count} models: time for each, of that of one alone",
+            spread([a / b for a, b in zip(per_model[count], per_model["1"], strict=True)]),
+        )
+        for count in per_model
+        if count != "1"
+    )
+    note = "Linear models, `ppl`; the smaller the better."
+    return Section(
+        title="Stacked: growth", note=note, rows=rows, details={"examples": n, "seconds per model": per_model}
+    )
+
+
+def _members(problem: Synthetic, network: str, method: str, seed: int) -> list[Trainer]:
+    return [trainer(problem, network, estimator(method), lr=lr, weight_decay=wd, seed=seed) for lr, wd in GRID]
+
+
+def _each(trainers: list[Trainer]) -> Callable[[], Any]:
+    epochs = [one_epoch(each) for each in trainers]
+    return lambda: [epoch() for epoch in epochs]
+
+
+def _next(epochs: Iterator[Any]) -> Callable[[], Any]:
+    return lambda: next(epochs)
