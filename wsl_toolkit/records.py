@@ -216,8 +216,8 @@ def bury(folder: RunFolder) -> None:
 
 def find_folder(home: Path, given: str) -> RunFolder:
     """Return the folder of a run, by its id or by the folder's own path."""
-    path = Path(given)
-    if (path / "run.json").is_file():
+    path = Path(given.replace("\0", "?"))
+    if (path / "run.json").is_file() and path.resolve().parent.name == "runs":
         path = path.resolve()
         return RunFolder(path.parents[1], path.name)
     if _SAFE_ID.fullmatch(given) and (home / "runs" / given / "run.json").is_file():

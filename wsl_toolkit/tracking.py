@@ -221,10 +221,10 @@ def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
 
 def _reach(uri: str) -> None:
     """Fail soon if nobody answers: MLflow itself would try for minutes."""
-    parts = urllib.parse.urlsplit(uri)
-    # Without user and password: urllib takes them for a port, and would print them.
-    address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     try:
+        parts = urllib.parse.urlsplit(uri)
+        # Without user and password: urllib takes them for a port, and would print them.
+        address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
         with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=REACH_SECONDS):
             return
     except urllib.error.HTTPError:

@@ -16,6 +16,7 @@ def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     home = tmp_path_factory.mktemp("first") / "wsl-runs"
     Tracker(default_uri(home), "wsl-digits", home)
+    wsl(home.parent, "--version")  # so that no test pays for the start of the server that forks processes
     return home
 
 

@@ -62,7 +62,7 @@ class Started:
         self, cwd: Path, call: Callable[..., Any], *arguments: Any, env: Mapping[str, str] | None = None
     ) -> None:
         self.cwd = cwd
-        self.output = cwd / f".output-{time.monotonic_ns()}"
+        self.output = cwd.parent / f".output-{time.monotonic_ns()}"  # not where a disk may be full
         target = (str(cwd), str(self.output), dict(env or {}), call, arguments)
         _start_server()
         self.process = _FORKS.Process(target=_become, args=target)

@@ -42,19 +42,24 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     from wsl_toolkit.tracking import choose_uri, redact, runs_page
 
     uri = choose_uri(tracking_uri)
+    _mark_dead_runs(uri)
     page = runs_page(uri, experiment)
     if uri.startswith(("http://", "https://")):
         click.echo(f"The tracking server is running already: {redact(uri).rstrip('/')}{page}")
         return
     port = free_port(host, port)
     address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", host]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", host]
     command += ["--port", str(port), "--workers", "1"]
     if host == "0.0.0.0":
         click.echo("note: listening on all addresses: anybody who reaches this port can change runs", err=True)
         command += ["--allowed-hosts", "*"]
     server = subprocess.Popen(
-        command, env={**os.environ, **SETTINGS}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command,
+        # Not as an argument: everybody on the machine can read those, and the address may hold a password.
+        env={**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
     try:
         _wait_until_healthy(server, f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}")
@@ -67,6 +72,16 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     finally:
         server.terminate()
         server.wait(timeout=20)
+
+
+def _mark_dead_runs(uri: str) -> None:
+    """Show no run as running whose process is gone."""
+    from wsl_toolkit import delivery
+    from wsl_toolkit.tracking import HOME, Tracker
+
+    dead = delivery.sweep(HOME, lambda text: click.echo(f"note: {text}", err=True))
+    if dead:
+        delivery.tell(Tracker(uri, dead[0].fact("experiment")), dead)
 
 
 def free_port(host: str, wanted: int) -> int:

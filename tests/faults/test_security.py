@@ -1,0 +1,131 @@
+"""What must not be possible: code from data, paths that escape, secrets in print, markup from names."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wsl_toolkit.errors import ConfigError, WslError
+from wsl_toolkit.records import RunFolder, find_folder
+from wsl_toolkit.tracking import Tracker, redact
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*(ROOT / "wsl_toolkit").rglob("*.py"), *(ROOT / "plugins" / "wsl_builtins").rglob("*.py")])
+FORBIDDEN = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "pickle.load",
+    "pickle.loads",
+    "os.system",
+    "os.popen",
+    "yaml.load",
+}
+FORBIDDEN |= {"marshal.loads", "shelve.open", "joblib.load", "extractall", "unpack_archive", "tempfile.mktemp"}
+
+
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    """Every call in a file, by the dotted name that is called."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def keyword(call: ast.Call, name: str) -> str | None:
+    return next((ast.unparse(item.value) for item in call.keywords if item.arg == name), None)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_code_runs_from_data(path: Path) -> None:
+    for name, call in calls(path):
+        last = name.rpartition(".")[2]
+        assert name not in FORBIDDEN, f"line {call.lineno}: {name}"
+        assert last not in {"extractall", "unpack_archive"}, f"line {call.lineno}: {name}"
+        if name == "torch.load":
+            assert keyword(call, "weights_only") == "True", f"line {call.lineno}: torch.load"
+        if name in ("np.load", "numpy.load"):
+            assert keyword(call, "allow_pickle") == "False", f"line {call.lineno}: np.load"
+        if name.startswith("subprocess."):
+            assert keyword(call, "shell") in (None, "False"), f"line {call.lineno}: a shell"
+
+
+SECRETS = [
+    ("http://ann:s3cret@host:5000/x", "http://***@host:5000/x"),
+    ("postgresql://ann:s3c@ret@host/db", "postgresql://***@host/db"),
+    ("https://s3cret@host", "https://***@host"),
+    ("postgresql://host/db?user=ann&password=s3cret&x=1", "postgresql://host/db?user=ann&password=***&x=1"),
+    ("https://host/?access_token=s3cret#top", "https://host/?access_token=***#top"),
+    ("cannot open 'mysql://ann:s3cret@host' today", "cannot open 'mysql://***@host' today"),
+    ("sqlite:////tmp/a@b/mlflow.db", "sqlite:////tmp/a@b/mlflow.db"),
+]
+
+
+@pytest.mark.parametrize(("given_text", "shown"), SECRETS)
+def test_secrets_in_addresses_are_never_shown(given_text: str, shown: str) -> None:
+    assert redact(given_text) == shown
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.characters(codec="ascii", exclude_characters="/?#'\" \t\n\r\v\f", exclude_categories=["C"]), min_size=6)
+)
+def test_no_password_survives_redaction(password: str) -> None:
+    shown = redact(f"connecting to http://user:{password}@host:80/path failed")
+    assert f"user:{password}" not in shown
+    assert "@host:80/path failed" in shown
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://ann:s3cret@127.0.0.1:1/", "postgresql://ann:s3cret@127.0.0.1:1/db", "http://ann:s3cret@[bad"]
+)
+def test_an_address_with_a_password_that_does_not_work_is_reported_without_it(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(WslError) as caught:
+        Tracker(uri, "wsl-digits", tmp_path)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc", "a/b", "..", "", ".hidden", "a\x00b", "x" * 200, "a b", "<script>"])
+def test_no_run_name_escapes_its_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        RunFolder(tmp_path / "home", name)
+    with pytest.raises(ConfigError):
+        find_folder(tmp_path / "home", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_in_brackets_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    from wsl_toolkit.cli.run import _show
+    from wsl_toolkit.config import RunConfig
+    from wsl_toolkit.result import RunResult
+
+    name = "ppl | [/red] [link=http://evil] <script>alert(1)</script>"
+    trial = {"seconds": 1.0}
+    result = RunResult(
+        name=name, config=RunConfig(), run_id="r", experiment=name, experiment_id="1", trials=(trial,), mean={},
+        stderr={}, notes=(),
+    )  # fmt: skip
+    _show(result, "http://ann:s3cret@host")
+    said = capsys.readouterr().out
+    assert "[/red] [link=http://evil] <script>" in said
+    assert "s3cret" not in said
+
+
+def test_the_interface_listens_on_this_machine_only_and_says_how_to_do_otherwise() -> None:
+    from wsl_toolkit.cli import main
+
+    said = CliRunner().invoke(main, ["ui", "--help"]).output
+    assert "[default: 127.0.0.1]" in " ".join(said.split())
+    assert "--host 0.0.0.0" in said
+    assert "anybody who reaches the port" in " ".join(said.split())
+
+
+def test_what_installing_a_plugin_means_is_said_where_plugins_are_installed() -> None:
+    from wsl_toolkit.cli import main
+
+    said = " ".join(CliRunner().invoke(main, ["plugin", "--help"]).output.split())
+    assert "its code runs with your rights" in said

@@ -1,0 +1,195 @@
+"""Tracking stores that are slow, gone, locked or crowded: training goes on, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import collections
+import json
+import random
+import shutil
+import socket
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from fault_tools import Started, folders, history, start_wsl, status, statuses, until, wsl
+from servers import Server, free_port
+from test_kills import ARGUMENTS, EPOCHS, assert_same_run
+
+from wsl_toolkit.engine import EpochRecord
+from wsl_toolkit.processes import Process
+from wsl_toolkit.records import FINISHED, RUNNING, RunFolder
+from wsl_toolkit.tracked_run import TrackedRun
+from wsl_toolkit.tracking import Tracker, default_uri
+
+
+@pytest.fixture
+def server(workspace: Path) -> Iterator[Server]:
+    """A real server on the workspace's database, not started yet."""
+    made = Server(workspace, workspace / "wsl-runs" / "mlflow.db")
+    with sqlite3.connect(made.database) as database:
+        database.execute("update experiments set artifact_location = 'mlflow-artifacts:/' || experiment_id")
+    yield made
+    made.kill()
+
+
+def test_a_server_that_is_gone_at_the_start_is_one_line_at_once(workspace: Path) -> None:
+    start = time.monotonic()
+    said = wsl(workspace, *ARGUMENTS, "--tracking-uri", f"http://u:s3cret@127.0.0.1:{free_port()}", code=3)
+    assert time.monotonic() - start < 120  # MLflow alone: 246 s
+    assert said.count("\n") == 1
+    assert "no tracking server answers at http://***@127.0.0.1" in said
+    assert "s3cret" not in said
+    assert folders(workspace) == []
+
+
+def test_a_server_that_never_answers_does_not_hold_a_run_for_long(workspace: Path) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(50)
+        start = time.monotonic()
+        said = wsl(workspace, *ARGUMENTS, "--tracking-uri", f"http://127.0.0.1:{silent.getsockname()[1]}", code=3)
+        assert time.monotonic() - start < 300  # MLflow alone: 1206 s
+    assert said.count("\n") == 1
+
+
+def test_a_database_locked_in_the_middle_stops_no_training_and_sync_delivers_the_rest(
+    workspace: Path, reference: Path
+) -> None:
+    # Slow enough to be met in the middle: ten times the reference's length before the lock is let go.
+    started = start_wsl(workspace, *ARGUMENTS)
+    until(lambda: folders(workspace) and folders(workspace)[0].records())
+    lock = sqlite3.connect(workspace / "wsl-runs" / "mlflow.db", isolation_level=None, timeout=60)
+    lock.execute("BEGIN IMMEDIATE")
+    try:
+        assert started.wait() == 0, started.said
+    finally:
+        lock.execute("ROLLBACK")
+        lock.close()
+    (folder,) = folders(workspace)
+    assert "nothing is lost" in started.said
+    assert "`wsl sync` delivers it" in started.said
+    assert status(workspace, folder.run_id) == "RUNNING"
+    said = wsl(workspace, "sync")
+    assert f"run {folder.run_id}:" in said
+    assert "metric values" in said
+    assert_same_run(workspace, reference)
+    assert (workspace / "wsl-runs" / "artifacts" / folder.run_id / "artifacts" / "model" / "MLmodel").is_file()
+    assert "nothing waits" in wsl(workspace, "sync")
+    assert_same_run(workspace, reference)
+
+
+def test_a_run_that_died_before_the_store_knew_it_can_be_resumed(workspace: Path, reference: Path) -> None:
+    (other,) = folders(reference)
+    folder = RunFolder.new(workspace / "wsl-runs")
+    shutil.copy(other.path / "config.toml", folder.path)
+    facts = json.loads((other.path / "run.json").read_text())
+    kept = ("name", "params", "tags", "description", "parent", "started", "experiment", "store", "data_dir")
+    folder.note(**{key: facts[key] for key in kept}, status=RUNNING)
+    died = attrs.asdict(attrs.evolve(Process.current(), began="long ago"))
+    (folder.path / "process.json").write_text(json.dumps(died))
+    said = wsl(workspace, "run", "--resume", folder.run_id, "--quiet")
+    assert f"run {folder.run_id} is marked KILLED" in said
+    assert_same_run(workspace, reference)
+
+
+# ------------------------------------------------------------------ many writers
+
+
+def write_runs(home: str, writer: int, runs: int) -> None:
+    """Track runs without training: what the store gets is the same."""
+    tracker = Tracker(default_uri(Path(home)), "wsl-digits", Path(home))
+    for number in range(runs):
+        folder = RunFolder.new(Path(home))
+        folder.enter()
+        folder.note(
+            name=f"{writer}-{number}",
+            params={"seed": number, "writer": writer},
+            tags={},
+            description="",
+            started=int(time.time() * 1000),
+            status=RUNNING,
+            experiment=tracker.experiment,
+            store=None,
+        )
+        tracked = TrackedRun(tracker, folder)
+        tracked.begin(offline_allowed=False)
+        for epoch in range(1, 11):
+            tracked.log_epoch(folder.append(EpochRecord(epoch=epoch, metrics={"train/risk": 1 / epoch}, seconds=0.1)))
+            if epoch % 4 == 0:
+                tracked.flush()
+        tracked.finish(FINISHED)
+
+
+def check_parallel_writers(workspace: Path, writers: int, runs: int) -> None:
+    home = workspace / "wsl-runs"
+    started = [Started(workspace, write_runs, str(home), writer, runs) for writer in range(writers)]
+    assert [one.wait(3000) for one in started] == [0] * writers, [one.said for one in started]
+    wsl(workspace, "sync")
+    found = folders(workspace)
+    assert len(found) == writers * runs
+    assert statuses(workspace) == ["FINISHED"] * (writers * runs)
+    with sqlite3.connect(home / "mlflow.db") as database:
+        names = [row[0] for row in database.execute("select name from runs")]
+        counts = database.execute("select run_uuid, key, count(*), count(distinct step) from metrics group by 1, 2")
+        per_run = collections.Counter((n, steps) for _, _, n, steps in counts)
+    assert sorted(names) == sorted(f"{w}-{n}" for w in range(writers) for n in range(runs))
+    assert per_run == {(10, 10): 2 * writers * runs}
+
+
+def test_parallel_writers_lose_nothing_in_one_database(workspace: Path) -> None:
+    check_parallel_writers(workspace, 3, 4)
+
+
+@pytest.mark.long
+def test_four_processes_write_200_runs_into_one_database(workspace: Path) -> None:
+    check_parallel_writers(workspace, 4, 50)
+
+
+# ------------------------------------------------------------------ lost servers
+
+
+def trained_through_deaths(workspace: Path, server: Server, deaths: int, trials: int, dice: random.Random) -> None:
+    """Train while the server is killed and started again; then demand everything once."""
+    server.start()
+    arguments = (*ARGUMENTS, "--trials", str(trials), "--tracking-uri", server.uri)
+    # A short patience, so that a small run meets many deaths.
+    started = start_wsl(workspace, *arguments, MLFLOW_HTTP_REQUEST_TIMEOUT="5")
+    until(lambda: any(folder.records() for folder in folders(workspace)) or started.process.exitcode)
+    for _ in range(deaths):
+        time.sleep(dice.uniform(0, 1.0))
+        server.kill()
+        time.sleep(dice.uniform(0, 1.0))
+        server.start()
+    server.kill()
+    assert started.wait(1200) == 0, started.said
+    server.start()
+    wsl(workspace, "sync", "--tracking-uri", server.uri)
+    found = folders(workspace)
+    assert len(found) == trials + 1
+    assert [folder.fact("delivered") for folder in found] == [True] * (trials + 1)
+    assert statuses(workspace) == ["FINISHED"] * (trials + 1)
+    for folder in found:
+        stored = history(workspace, folder.run_id)
+        for timed in folder.records():
+            for key, value in timed.record.metrics.items():
+                assert stored[key][timed.record.epoch - 1] == (timed.record.epoch, value)
+        for values in stored.values():
+            assert len({step for step, _ in values}) == len(values), "no step twice"
+    assert sum(len(folder.records()) for folder in found) == trials * EPOCHS
+    assert "nothing waits" in wsl(workspace, "sync", "--tracking-uri", server.uri)
+
+
+def test_a_server_killed_in_the_middle_loses_nothing_and_later_trials_start_without_it(
+    workspace: Path, server: Server
+) -> None:
+    trained_through_deaths(workspace, server, 0, 2, random.Random(1))
+
+
+@pytest.mark.long
+def test_a_server_killed_ten_times_during_a_run_of_ten_trials_loses_and_doubles_nothing(
+    workspace: Path, server: Server
+) -> None:
+    trained_through_deaths(workspace, server, 10, 10, random.Random(2))
