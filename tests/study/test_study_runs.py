@@ -272,3 +272,16 @@ def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
         for trial in state.finished:
             wanted = [(epoch, value) for epoch, value in enumerate(trial.history["train/risk"], start=1)]
             assert tracked.history(runs[f"job:{trial.job.id}"].info.run_id, "train/risk") == wanted
+
+
+def test_everything_that_the_oracle_selected_says_so_in_the_store(
+    small: dict[str, Any], run_in: Run, tracked: Tracked
+) -> None:
+    small |= {"name": "oracle", "selection": {"rule": "oracle-accuracy"}, "methods": ["cc"], "trials": 1}
+    study = from_dict(small, "test")
+    run_in(study, home=tracked.home, ledger=tracked.ledger(study))
+    runs = tracked.runs()
+    assert len(runs) == 1 + 1 + 3
+    for run in runs.values():
+        assert run.info.run_name.endswith("ORACLE selection")
+        assert "ORACLE" in run.data.tags["wsl.selection"]

@@ -22,6 +22,7 @@ from wsl_toolkit.tracking import BATCH, Tracker, import_mlflow, redact
 
 KEY = "wsl.key"
 STUDY = "wsl.study"
+SELECTION = "wsl.selection"
 OPEN = "SCHEDULED"
 ALL_RUNS = 3  # mlflow.entities.ViewType.ALL: a run that the user deleted stays deleted
 
@@ -78,7 +79,13 @@ class Ledger:
     def study_run(self) -> str:
         """Return the study's own run."""
         title = self.study.title or self.study.name
-        return self._ensure("study", self.study.name, None, {}, f"**{title}**\n\nSelected by {self.study.selection}.")
+        about = f"**{title}**\n\nSelected by {self.study.selection}."
+        return self._ensure("study", f"{self.study.name}{self._oracle}", None, {}, about)
+
+    @property
+    def _oracle(self) -> str:
+        """What the name of everything that clean labels helped to choose ends with."""
+        return " | ORACLE selection" if self.study.selection.is_oracle else ""
 
     def cell_run(self, cell: Cell) -> str:
         """Return a cell's run."""
@@ -91,7 +98,8 @@ class Ledger:
         if cell.setting.generator is not None:
             name, values = cell.setting.generator
             params |= {"generator.name": name, **{f"generator.{key}": value for key, value in values.items()}}
-        return self._ensure(f"cell:{cell.label}", cell.label, self.study_run(), params, f"**{cell.label}**")
+        name = f"{cell.label}{self._oracle}"
+        return self._ensure(f"cell:{cell.label}", name, self.study_run(), params, f"**{name}**")
 
     def _ensure(
         self, key: str, name: str, parent: str | None, params: Mapping[str, Any], note: str, **tags: str
@@ -100,7 +108,7 @@ class Ledger:
         if key in self._runs:
             return self._runs[key][0]
         about = {"mlflow.source.name": "wsl study", "mlflow.source.type": "LOCAL", "mlflow.note.content": note}
-        about |= {**environment.tags(), KEY: key, STUDY: self.study.name, **tags}
+        about |= {**environment.tags(), KEY: key, STUDY: self.study.name, SELECTION: str(self.study.selection), **tags}
         if parent:
             about["mlflow.parentRunId"] = parent
         run_id: str = self.client.create_run(self.tracker.experiment_id, tags=about, run_name=name).info.run_id
@@ -126,8 +134,7 @@ class Ledger:
             return
         with_point = f" | {describe_point(point)}" if point else ""
         fold = f" | fold {result.job.fold + 1}/{result.job.folds}" if result.job.folds > 1 else ""
-        oracle = " | ORACLE" if result.job.oracle else ""
-        name = f"{result.job.purpose} | seed {result.job.seed}{with_point}{fold}{oracle}"
+        name = f"{result.job.purpose} | seed {result.job.seed}{with_point}{fold}{self._oracle}"
 
         def send() -> None:
             config = result.job.run_config()
