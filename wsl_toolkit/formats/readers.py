@@ -12,21 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from wsl_toolkit.components import Dataset
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.formats.paths import locate
 from wsl_toolkit.parameters import param
 
 if TYPE_CHECKING:
     from wsl_toolkit.data import Data
     from wsl_toolkit.formats.table_files import Layout
-
-
-def locate(path: Path, data_dir: Path, *, folder: bool = False) -> Path:
-    """Return a file (or folder) as named from here, or else below the data directory."""
-    what = "folder" if folder else "file"
-    for found in (path, data_dir / path):
-        if found.is_dir() if folder else found.is_file():
-            return found
-    raise DataError(f"there is no {what} {path}, neither here nor below the data directory {data_dir}")
 
 
 @attrs.frozen(kw_only=True)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data import Data
-from wsl_toolkit.errors import DataError, LabelError, WslError, did_you_mean, one_line
+from wsl_toolkit.errors import DataError, LabelError, did_you_mean, one_line
 from wsl_toolkit.formats import annotators, set_text
+from wsl_toolkit.formats.paths import reading
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.tables import MISSING, TableSchema, row_number, text_or_null
 
@@ -104,15 +105,8 @@ def read(path: Path, layout: Layout, delimiter: str | None = None) -> Data:
 
 def named(path: Path, load: Callable[[], T]) -> T:
     """Run a reader; an error of ours gets the file's name, and a parser's becomes one of ours."""
-    try:
+    with reading(path, "a table"):
         return load()
-    except WslError as error:
-        raise type(error)(f"{path.name}: {error}") from None
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}") from None
-    # Parsers meet damaged files with every kind of exception: arrow, unicode, memory.
-    except Exception as error:
-        raise DataError(f"{path} cannot be read as a table: {one_line(error)} (is it complete?)") from None
 
 
 def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tuple[pa.Table, Layout]:

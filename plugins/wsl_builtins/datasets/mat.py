@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from wsl_builtins.datasets.paths import locate, reading
 from wsl_toolkit import Dataset, param
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.files import replacing
+from wsl_toolkit.formats.paths import locate, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,6 +29,8 @@ def reading(path: Path, what: str) -> Iterator[None]:
     except WslError as error:
         message = str(error).removeprefix(f"{path.stem}: ")  # Data is named after the file
         raise type(error)(f"{path.name}: {message}") from None
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
     # Parsers meet damaged files with every kind of exception: struct, zlib, index, memory, unicode.
     except Exception as error:
         raise DataError(f"{path} cannot be read as {what}: {one_line(error)} (is it complete?)") from None
