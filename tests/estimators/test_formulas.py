@@ -55,7 +55,7 @@ def test_there_is_a_transcription_of_every_builtin():
 
 
 @pytest.mark.parametrize(("name", "base"), variants())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_the_loss_is_its_formula(name: str, base: str, data: st.DataObject):
     f, s, source = data.draw(examples(singleton=name == "supervised"))
@@ -67,7 +67,7 @@ def test_the_loss_is_its_formula(name: str, base: str, data: st.DataObject):
 
 
 @pytest.mark.parametrize("base", MULTICLASS_LOSSES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_the_corrections_are_made_class_by_class(base: str, data: st.DataObject):
     num_classes = data.draw(st.integers(3, 5))

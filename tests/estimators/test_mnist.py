@@ -12,7 +12,7 @@ from wsl_toolkit.problem import Problem, make_problem
 from wsl_toolkit.trial import run_trial
 
 REGISTRY = load_plugins().registry
-TRAINING = Training(epochs=8, lr=0.01, batch_size=256, weight_decay=1e-5)
+TRAINING = Training(epochs=7, lr=0.01, batch_size=256, weight_decay=1e-5)
 """A short version of the documented command, which trains five seeds for 20 epochs."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -34,6 +35,7 @@ def instances(num_classes: int) -> dict[str, Tensor]:
     }
 
 
+@functools.cache
 def table(name: str, num_classes: int) -> Tensor:
     rng = torch.Generator().manual_seed(7)
     x, y = torch.randn(6, 3, generator=rng), torch.randint(num_classes, (6,), generator=rng)
