@@ -118,6 +118,8 @@ class Data:
 
     def fit_inputs(self, train: Tensor) -> nn.Module:
         """Learn from the examples `train` alone what turns raw inputs into the network's float32 ones."""
+        if self.normalise == "per-channel":
+            return Scaler.fit(self.x, self.normalise, train)  # images may be too many to copy
         inputs = self.x[train]
         return Scaler.fit(inputs, self.normalise) if isinstance(self.normalise, str) else self.normalise.fit(inputs)
 
@@ -216,12 +218,15 @@ class Scaler(nn.Module):
         self.register_buffer("spread", spread)
 
     @classmethod
-    def fit(cls, x: Tensor, how: Normalisation) -> Scaler:
-        """Take mean and deviation over examples, and over pixels for images; constant features stay put."""
+    def fit(cls, x: Tensor, how: Normalisation, index: Tensor | None = None) -> Scaler:
+        """Take mean and deviation over examples, or over those of `index`; constant features stay put."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         if how == "none":
             return cls(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype))
-        mean, spread = column_statistics(x) if how == "per-feature" else _channel_statistics(x)
+        if how == "per-channel":
+            mean, spread = _channel_statistics(x, torch.arange(len(x)) if index is None else index)
+        else:
+            mean, spread = column_statistics(x if index is None else x[index])
         return cls(mean.to(dtype), spread.to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -250,14 +255,14 @@ def column_statistics(x: Tensor, names: Sequence[str] | None = None) -> tuple[Te
     return mean.view(x.shape[1:]), spread.view(x.shape[1:])
 
 
-def _channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and spread of every channel in float64 [C, 1, …], in two passes, chunk by chunk."""
+def _channel_statistics(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and spread of every channel of some images in float64 [C, 1, …], in two passes, chunk by chunk."""
     dims = [0, *range(2, x.ndim)]
-    count = x.numel() // x.shape[1]
-    parts = x.split(_rows_in_a_chunk(x))
+    count = len(index) * x.shape[2:].numel()
+    parts = index.split(_rows_in_a_chunk(x))
     nothing = torch.zeros((), dtype=torch.float64)
-    mean = sum((as_float(part).sum(dims, keepdim=True, dtype=torch.float64) for part in parts), nothing) / count
-    squares = ((as_float(part) - mean).square_().sum(dims, keepdim=True) for part in parts)
+    mean = sum((as_float(x[part]).sum(dims, keepdim=True, dtype=torch.float64) for part in parts), nothing) / count
+    squares = ((as_float(x[part]) - mean).square_().sum(dims, keepdim=True) for part in parts)
     deviation = (sum(squares, nothing) / count).sqrt()
     constant = deviation <= 1e-10 * mean.abs()  # all that rounding leaves of a channel that never changes
     return mean[0], torch.where(constant, 1, deviation)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ Evaluation = Callable[[nn.Module, Risk], dict[str, Tensor]]
 class LogitEvaluation:
     """An evaluation that needs logits on fixed inputs and nothing else, so that many models can share the pass."""
 
-    inputs: dict[str, Tensor]
+    inputs: Mapping[str, Tensor | Inputs]
     score: Callable[[dict[str, Tensor], Risk], dict[str, Tensor]]
     """From the logits of each part and the risk to metrics."""
 
@@ -118,7 +118,7 @@ class Loop:
         estimator = self.risk.estimator
         state = {**common, **rows}
         logits, extras = networks.split_output(self._forward(inputs))
-        objective = estimator.objective(logits, mask, {**state, **extras})
+        objective: Tensor = estimator.objective(logits, mask, {**state, **extras})
         new: State = {}
         if estimator.update_when == "before":
             # Computed before the step, because the state must be the one that the loss was computed with.

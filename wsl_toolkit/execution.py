@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -108,3 +110,14 @@ def forward_operations(model: nn.Module, inputs: Tensor | Inputs) -> float:
         for handle in handles:
             handle.remove()
     return sum(counts)
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that can be had: what is free, and what the system would give back from its caches."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except OSError:
+        pass
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,6 @@ gather costs a fraction of many small ones.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.errors import DataError, one_line
+from wsl_toolkit.files import replacing
 
 SLAB_CELLS = 2**22
 """A slab holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
@@ -86,89 +86,124 @@ class TensorInputs(Inputs):
         return rows.contiguous(memory_format=torch.channels_last) if self._channels_last else rows
 
 
-class MemoryMappedInputs(Inputs):
-    """Inputs in a file that is mapped, not read; a worker process fetches the next slabs while this one trains.
+class StreamedInputs(Inputs):
+    """Raw rows that become the network's slab by slab, for inputs that do not fit into memory as float32.
 
-    `transform` turns stored rows (bytes, say) into what the network wants; it must be picklable.
+    `rows` is usually a file mapped into memory (`map_rows`), of which only what is needed is read; `index` picks some
+    of them. A worker process reads and transforms the next slabs while this one trains.
     """
 
-    def __init__(self, path: Path, transform: Callable[[Tensor], Tensor] | None = None, workers: int = 1) -> None:
-        self.path = path
-        self.transform = transform
-        self.workers = workers
-        try:
-            self._rows: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-        except FileNotFoundError:
-            raise DataError(f"no cached inputs at {path}") from None
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path} holds no readable inputs: {one_line(error)}; delete it to build it anew") from None
-        self._shape = tuple(self.gather(torch.zeros(1, dtype=torch.int64)).shape[1:])
-
-    @classmethod
-    def write(cls, path: Path, parts: Iterable[Tensor], n: int) -> None:
-        """Write `n` examples, given part by part, as one file; readers see all of it or nothing."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        rows: np.memmap | None = None
-        done = 0
-        try:
-            for part in parts:
-                if rows is None:
-                    shape = (n, *part.shape[1:])
-                    rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=part.numpy().dtype, shape=shape)
-                if done + len(part) > n:
-                    raise DataError(f"{path.name}: more than the announced {n} examples came")
-                rows[done : done + len(part)] = part.numpy()
-                done += len(part)
-            if rows is None or done != n:
-                raise DataError(f"{path.name}: {done} examples came where {n} were announced")
-            rows.flush()
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    def __init__(
+        self,
+        rows: Tensor,
+        transform: Callable[[Tensor], Tensor] | None = None,
+        *,
+        index: Tensor | None = None,
+        device: torch.device | str = "cpu",
+        workers: int = 1,
+    ) -> None:
+        self._rows = rows
+        self._transform = transform
+        self._index = torch.arange(len(rows)) if index is None else index
+        self._device = torch.device(device)
+        self._workers = workers
+        self._shape = tuple(self._read(self._index[:1]).shape[1:])
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._index)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return self._shape
 
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes for itself; mapped rows are the system's to keep or to drop."""
+        return self._index.nbytes
+
+    def to(self, device: torch.device | str) -> StreamedInputs:
+        """Return the same inputs for a network on another device; rows stay where they are."""
+        return StreamedInputs(self._rows, self._transform, index=self._index, device=device, workers=self._workers)
+
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
-        """Return some examples, read in the order in which they lie on disk."""
-        by_place = torch.argsort(index)
-        rows = torch.from_numpy(self._rows[index[by_place].numpy()])
-        wanted = torch.empty_like(rows)
-        wanted[by_place] = rows
-        wanted = self.transform(wanted) if self.transform else wanted
-        return wanted if out is None else out.copy_(wanted)
+        """Return some examples."""
+        found = self._read(self._index[index.cpu()]).to(self._device)
+        return found if out is None else out.copy_(found)
 
     def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, fetched ahead by a DataLoader."""
         from torch.utils.data import DataLoader
 
-        return iter(DataLoader(_Slabs(self, indices), batch_size=None, num_workers=self.workers))
+        places = [self._index[index.cpu()] for index in indices]
+        loader: DataLoader[Tensor] = DataLoader(
+            _Slabs(self, places),
+            batch_size=None,
+            num_workers=self._workers,
+            generator=torch.Generator(),  # or each epoch would draw from the stream that dropout draws from
+        )
+        return (slab.to(self._device) for slab in loader)
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "transform": self.transform, "workers": self.workers}
+    def same_as(self, other: Inputs) -> bool:
+        """Return whether both are the same rows, transformed the same way."""
+        return (
+            isinstance(other, StreamedInputs)
+            and same_tensor(self._rows, other._rows)
+            and torch.equal(self._index, other._index)
+            and self._transform is other._transform
+        )
 
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # a worker maps the file again
+    @torch.no_grad()
+    def _read(self, places: Tensor) -> Tensor:
+        """Return rows in the given order, read in the order in which they lie on disk."""
+        by_place = torch.argsort(places)
+        read = self._rows[places[by_place]]
+        wanted = torch.empty_like(read)
+        wanted[by_place] = read
+        return self._transform(wanted) if self._transform else wanted
 
 
 class _Slabs(torch.utils.data.Dataset[Tensor]):
     """The slabs of one epoch as a dataset whose items are whole slabs."""
 
-    def __init__(self, inputs: MemoryMappedInputs, indices: Sequence[Tensor]) -> None:
+    def __init__(self, inputs: StreamedInputs, places: Sequence[Tensor]) -> None:
         self.inputs = inputs
-        self.indices = indices
+        self.places = places
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return len(self.places)
 
-    def __getitem__(self, place: int) -> Tensor:
-        return self.inputs.gather(self.indices[place])
+    def __getitem__(self, number: int) -> Tensor:
+        return self.inputs._read(self.places[number])
+
+
+def write_rows(path: Path, parts: Iterable[Tensor], n: int) -> None:
+    """Write `n` rows, given part by part, as one file for `map_rows`; readers see all of it or nothing."""
+    rows: np.memmap | None = None
+    done = 0
+    with replacing(path) as temporary:
+        for part in parts:
+            if rows is None:
+                shape = (n, *part.shape[1:])
+                rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=part.numpy().dtype, shape=shape)
+            if done + len(part) > n:
+                raise DataError(f"{path.name}: more than the announced {n} examples came")
+            rows[done : done + len(part)] = part.numpy()
+            done += len(part)
+        if rows is None or done != n:
+            raise DataError(f"{path.name}: {done} examples came where {n} were announced")
+        rows.flush()
+
+
+def map_rows(path: Path) -> Tensor:
+    """Return the rows of a file as a tensor that is mapped, not read."""
+    try:
+        # Copy-on-write: torch wants memory that it could write to; nobody does, and the file stays as it is.
+        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
+    except FileNotFoundError:
+        raise DataError(f"there are no stored inputs at {path}") from None
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} holds no readable inputs: {one_line(error)}; delete it to build it anew") from None
 
 
 def as_inputs(given: Tensor | Inputs, channels_last: bool = False) -> Inputs:

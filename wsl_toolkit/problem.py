@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.data import Data, Split, split, transform_inputs
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.execution import free_memory
+from wsl_toolkit.inputs import StreamedInputs, as_inputs
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.streams import stream
 
@@ -32,11 +34,11 @@ class CleanLabels:
 class Problem:
     """Inputs and candidate sets of one seed, scaled by the training part."""
 
-    train_x: Tensor
+    train_x: Tensor | StreamedInputs
     train_candidates: CandidateSets
-    validation_x: Tensor
+    validation_x: Tensor | StreamedInputs
     validation_candidates: CandidateSets | None
-    test_x: Tensor
+    test_x: Tensor | StreamedInputs
     clean: CleanLabels
     transform: nn.Module
     """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
@@ -45,6 +47,9 @@ class Problem:
 
 
 PARTS = ("train", "validation", "test")
+
+MEMORY_SHARE = 3
+"""A part's inputs are kept as float32 if they take no more than this fraction of the memory that is free."""
 
 
 def make_problem(
@@ -74,18 +79,18 @@ def make_problem(
 
     test_y: Tensor | None
     if "test" not in clean:
-        test_x, test_y = transform_inputs(transform, data.x[:0]), None
+        test_x, test_y = _inputs(transform, data.x[:0]), None
     elif parts.test is None:
         assert data.test_x is not None  # split leaves `test` out only where there is an official part
-        test_x, test_y = transform_inputs(transform, data.test_x), data.test_y
+        test_x, test_y = _inputs(transform, data.test_x), data.test_y
     else:
-        test_x, test_y = transform_inputs(transform, data.x, parts.test), _rows(labels, parts.test)
+        test_x, test_y = _inputs(transform, data.x, parts.test), _rows(labels, parts.test)
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
-    train_x = transform_inputs(transform, data.x, parts.train)
+    train_x = _inputs(transform, data.x, parts.train)
     return Problem(
         train_x=train_x,
         train_candidates=candidates.take(place[parts.train]),
-        validation_x=transform_inputs(transform, data.x, parts.validation),
+        validation_x=_inputs(transform, data.x, parts.validation),
         validation_candidates=held_out,
         test_x=test_x,
         clean=CleanLabels(
@@ -95,8 +100,16 @@ def make_problem(
         ),
         transform=transform,
         num_classes=data.num_classes,
-        input_shape=tuple(train_x.shape[1:]),
+        input_shape=as_inputs(train_x).shape,
     )
+
+
+def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Tensor | StreamedInputs:
+    """Return a part's inputs, transformed once if they then fit into memory, else whenever they are used."""
+    count = len(x) if index is None else len(index)
+    if 4 * count * x.shape[1:].numel() <= free_memory() // MEMORY_SHARE:
+        return transform_inputs(transform, x, index)
+    return StreamedInputs(x, transform, index=index)
 
 
 def _folded(parts: Split, number: int, of: int, seed: int) -> Split:

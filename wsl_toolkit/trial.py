@@ -16,6 +16,7 @@ from wsl_toolkit.config import Training
 from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Trainer
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.execution import choose_plan
+from wsl_toolkit.inputs import StreamedInputs
 from wsl_toolkit.networks import plain
 from wsl_toolkit.optimisers import make_optimizer, make_scheduler
 from wsl_toolkit.problem import Problem, training_candidates
@@ -130,7 +131,7 @@ def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True
     labelled = held_out.labelled() if held_out is not None else None
     mask = held_out.mask(labelled).to(device) if held_out is not None and labelled is not None else None
 
-    inputs = {}
+    inputs: dict[str, Tensor | StreamedInputs] = {}
     if mask is not None and len(mask):
         inputs["validation"] = validation_x
     if with_test and test_y is not None:

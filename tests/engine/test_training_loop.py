@@ -15,7 +15,7 @@ from wsl_toolkit import risk as risk_module
 from wsl_toolkit.engine import Trainer, batch_sizes, predict
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.execution import ExecutionPlan
-from wsl_toolkit.inputs import MemoryMappedInputs
+from wsl_toolkit.inputs import StreamedInputs, map_rows, write_rows
 from wsl_toolkit.labels import CandidateSets
 
 
@@ -236,9 +236,9 @@ def test_an_epoch_record_weighs_batches_by_their_size(make_trainer: MakeTrainer)
 
 def test_inputs_on_disk_train_like_inputs_in_memory(make_trainer: MakeTrainer, tmp_path: Any) -> None:
     x, candidates = inputs_and_candidates()
-    MemoryMappedInputs.write(tmp_path / "x.npy", iter(x.split(50)), len(x))
-    mapped = make_trainer("ppl", "mlp", problem=(MemoryMappedInputs(tmp_path / "x.npy"), candidates))
-    in_memory = make_trainer("ppl", "mlp", problem=(x, candidates))
+    write_rows(tmp_path / "x.npy", iter(x.split(50)), len(x))
+    mapped = make_trainer("ppl", "dropout", problem=(StreamedInputs(map_rows(tmp_path / "x.npy")), candidates))
+    in_memory = make_trainer("ppl", "dropout", problem=(x, candidates))
     list(mapped.epochs(2))
     list(in_memory.epochs(2))
     assert_same_bits(everything(mapped), everything(in_memory))

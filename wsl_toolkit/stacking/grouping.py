@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import attrs
@@ -10,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from wsl_toolkit.engine import Trainer
-from wsl_toolkit.execution import forward_operations
+from wsl_toolkit.execution import forward_operations, free_memory
 from wsl_toolkit.stacking.optimiser import why_not_sgd
 from wsl_toolkit.stacking.rehearsal import why_estimators_cannot, why_network_cannot
 from wsl_toolkit.stacking.trainer import share_batches
@@ -75,11 +74,6 @@ def models_that_fit(trainer: Trainer, memory: int | None = None) -> int:
     examples = trainer.inputs.slab_length(trainer.batch_size) * int(np.prod(trainer.inputs.shape))
     available = memory if memory is not None else free_memory() // 2
     return max(1, available // (4 * (weights + state + examples)))
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that nobody uses."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _checked(trainers: Sequence[Trainer], places: Sequence[int], memory: int | None) -> list[Group]:

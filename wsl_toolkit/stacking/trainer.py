@@ -14,7 +14,7 @@ from torch import Tensor
 from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Loop, Losses, Trainer, predict
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.execution import choose_plan
-from wsl_toolkit.inputs import Inputs, same_tensor
+from wsl_toolkit.inputs import Inputs, as_inputs
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.stacking.network import StackedNetwork
 from wsl_toolkit.stacking.optimiser import StackedSGD
@@ -150,6 +150,6 @@ def _same_inputs(evaluations: Sequence[Any]) -> bool:
     return all(
         isinstance(other, LogitEvaluation)
         and other.inputs.keys() == first.inputs.keys()
-        and all(same_tensor(other.inputs[name], first.inputs[name]) for name in first.inputs)
+        and all(as_inputs(other.inputs[name]).same_as(as_inputs(first.inputs[name])) for name in first.inputs)
         for other in evaluations
     )

@@ -16,12 +16,12 @@ from wsl_toolkit.config import RunConfig, Training
 from wsl_toolkit.data import Data
 from wsl_toolkit.engine import EpochRecord, Trainer
 from wsl_toolkit.errors import DivergedError
+from wsl_toolkit.execution import free_memory
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.problem import PARTS, Problem, make_problem
 from wsl_toolkit.registry import Registry
 from wsl_toolkit.stacking import Group, models_that_fit, train_stacked, why_it_does_not_pay, why_not
-from wsl_toolkit.stacking.grouping import free_memory
 from wsl_toolkit.study.cells import goodness_by_epoch
 from wsl_toolkit.study.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
 from wsl_toolkit.study.search import Pruner
