@@ -56,46 +56,34 @@ def test_a_project_has_all_that_a_distribution_needs(projects: Path, kind: str) 
     assert not any("{{" in path.name or path.suffix == ".jinja" for path in project.rglob("*"))
 
 
-def test_a_sound_checkout_and_the_same_plugin_installed_pass_the_check(
-    environment: Environment, projects: Path
-) -> None:
-    installed = environment.run("wsl", "plugin", "check", "fresh-backbone", "--json", cwd=projects)
-    assert installed.returncode == 0, installed.stdout + installed.stderr
-    contract = [check["name"] for check in json.loads(installed.stdout)["checks"]]
-    assert "test_every_parameter_gets_a_gradient[fresh-backbone]" in contract
-    checkout = environment.run("wsl", "plugin", "check", cwd=projects / PROJECTS["backbone"])
-    assert checkout.returncode == 0, checkout.stdout + checkout.stderr
-    assert "ok      backbone fresh-backbone: every parameter gets a gradient" in checkout.stdout
-    assert "10 of the project's 10 own tests passed" in checkout.stdout
+def test_an_installed_plugin_is_checked_by_name(environment: Environment, projects: Path) -> None:
+    done = environment.run("wsl", "plugin", "check", "fresh-backbone", "--json", cwd=projects)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["distribution"] == PROJECTS["backbone"]
+    outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
+    assert outcomes["test_every_parameter_gets_a_gradient[fresh-backbone]"] == "passed"
+    assert set(outcomes.values()) == {"passed"}
 
 
 def test_a_checkout_is_checked_in_place_of_the_installed_version_and_its_faults_are_told(
     environment: Environment, projects: Path
 ) -> None:
-    source = projects / PROJECTS["estimator"] / "src" / "wsl_fresh_estimator" / "estimator.py"
-    text = source.read_text()
-    assert "log_set_probability(logits, candidates))) / self.q" in text
-    source.write_text(
-        text.replace("log_set_probability(logits, candidates))) / self.q", NAIVE).replace(
-            "Setting.MCL", "Setting.GENERAL"
-        )
-    )
+    source = projects / PROJECTS["backbone"] / "src" / "wsl_fresh_backbone" / "backbone.py"
+    sound = source.read_text()
+    broken = sound.replace("nn.Linear(self.width, num_classes)", "nn.Linear(self.width, 7)")
+    assert broken != sound
+    source.write_text(broken)
     try:
-        done = environment.run("wsl", "plugin", "check", str(source.parents[2]), cwd=projects)
+        done = environment.run("wsl", "plugin", "check", cwd=source.parents[2])
     finally:
-        source.write_text(text)
+        source.write_text(sound)
     assert done.returncode == 1
-    assert "failed  estimator fresh-estimator: loss gradient and state are finite at extremes: the" in done.stdout
-    assert "is not finite at" in done.stdout
-    assert (
-        "failed  estimator fresh-estimator: the promise is proven by enumeration: fresh-estimator promises"
-        in done.stdout
-    )
-    assert "ok      estimator fresh-estimator: functions are pure" in done.stdout
+    fault = "4 inputs of shape (3, 32, 32) gave (4, 7), not (4, 2)"
+    assert f"failed  backbone fresh-backbone: inputs become one logit a class: {fault}" in done.stdout
+    assert "ok      backbone fresh-backbone: the seed rules the initialisation" in done.stdout
+    assert "failed  own test: the number of parameters is that of two layers" in done.stdout
     assert "things are wrong" in done.stdout
-
-
-NAIVE = "torch.softmax(logits, -1).mul(candidates).sum(-1).log())) / self.q"
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,12 @@ CONTRACTS = "wsl_toolkit.testing.installed"
     envvar="WSL_DATA_DIR",
     help="Where datasets that read files find them.",
 )
+@click.option("--no-tests", is_flag=True, help="Leave a checkout's own tests out: the contracts alone.")
 @click.option("--verbose", "-v", is_flag=True, help="Show pytest's own output too.")
 @click.pass_context
-def check_plugin(ctx: click.Context, target: str, as_json: bool, data_dir: Path | None, verbose: bool) -> None:
+def check_plugin(
+    ctx: click.Context, target: str, as_json: bool, data_dir: Path | None, no_tests: bool, verbose: bool
+) -> None:
     """Run the contracts on a plugin: a checkout (PATH, default the current directory) or an installed one (NAME).
 
     Every component is tried with its default parameters; a checkout's own tests run too.
@@ -50,7 +53,7 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, data_dir: Path 
         if Path(target).is_dir():
             checkout = Checkout.read(Path(target))
             paths = checkout.install_metadata(Path(scratch) / "metadata")
-            distribution, tests = checkout.distribution, checkout.tests
+            distribution, tests = checkout.distribution, None if no_tests else checkout.tests
         else:
             distribution, paths, tests = _installed(target), [], None
         child = Child(Path(scratch), paths, data_dir, verbose)

@@ -100,7 +100,7 @@ class GeneratorContract(ComponentContract):
         assert worst > 1e-6, f"samples do not follow the probabilities (p = {worst:.1e})"
 
     def test_the_declared_setting_is_proven_by_enumeration(self, component: Generator) -> None:
-        """From the generator's own probabilities, or, where it has none, from many draws."""
+        """From the generator's own probabilities; one that gives none may declare only the widest settings."""
         if _has_law(component, self.num_classes):
             proof = prove(component, self.num_classes)
             assert proof.keeps_promise, (

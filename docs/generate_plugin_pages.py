@@ -1,0 +1,155 @@
+"""Generate what plugin authors are told from the code: the public surface, and the checks of every contract.
+
+Run as `python docs/generate_plugin_pages.py`; a test runs it too and fails if the pages differ.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import wsl_toolkit
+from wsl_toolkit import testing
+from wsl_toolkit.compatibility import current
+from wsl_toolkit.files import write_atomically
+
+PAGES = Path(__file__).parent / "plugin-authors"
+MODULES = {
+    "wsl_toolkit": tuple(wsl_toolkit.__all__),
+    "wsl_toolkit.components": ("NEEDS",),
+    "wsl_toolkit.errors": None,
+    "wsl_toolkit.files": None,
+    "wsl_toolkit.formats.mat_files": ("read_variables",),
+    "wsl_toolkit.formats.paths": ("locate", "reading"),
+    "wsl_toolkit.formats.readers": ("Csv", "ImageFolder", "Parquet"),
+    "wsl_toolkit.hookspecs": None,
+    "wsl_toolkit.losses": None,
+    "wsl_toolkit.networks": None,
+    "wsl_toolkit.plugins": ("load_plugins",),
+    "wsl_toolkit.testing": tuple(testing.__all__),
+}
+"""The modules that plugins may import from; None means every public name that the module itself defines."""
+
+START, END = "<!-- generated: checks -->", "<!-- end of generated -->"
+
+
+def surface() -> str:
+    """Return every public name with its signature, a line each."""
+    lines = []
+    for module_name, names in MODULES.items():
+        module = importlib.import_module(module_name)
+        for name in sorted(names or _own_names(module)):
+            lines += _describe(f"{module_name}.{name}", getattr(module, name))
+    return "\n".join(lines) + "\n"
+
+
+def surface_id(text: str) -> str:
+    """Return what a changelog line calls a surface, such as 'plugin API 1.0, surface 3f2a9c01'."""
+    return f"plugin API {current()}, surface {hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _own_names(module: Any) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and (getattr(value, "__module__", module.__name__) == module.__name__ or name.isupper())
+        and not (name.isupper() and not isinstance(value, str | float | int | dict | tuple | frozenset))
+        and name not in ("annotations", "T", "Any", "TYPE_CHECKING")
+    ]
+
+
+def _describe(path: str, value: Any) -> list[str]:
+    if inspect.isclass(value):
+        return _describe_class(path, value)
+    if inspect.isfunction(value):
+        return [f"{path}{_signature(value)}"]
+    if isinstance(value, dict):
+        return [f"{path}: {', '.join(sorted(map(str, value)))}"]
+    return [path]
+
+
+def _describe_class(path: str, cls: type) -> list[str]:
+    bases = ", ".join(base.__name__ for base in cls.__bases__ if base is not object)
+    lines = [f"class {path}({bases})" if bases else f"class {path}"]
+    if issubclass(cls, enum.Enum):
+        return [*lines, f"    members: {', '.join(member.name for member in cls)}"]
+    if issubclass(cls, Exception):
+        return lines
+    if not inspect.isabstract(cls) and "__init__" in vars(cls):
+        lines.append(f"    def __init__{_signature(cls.__init__)}")  # type: ignore[misc]
+    members: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("wsl_toolkit"):
+            members |= {name: f"    {name}: {_plain(kind)}" for name, kind in _annotations(base).items()}
+            members |= {name: text for name, value in vars(base).items() if (text := _describe_member(name, value))}
+    return lines + [members[name] for name in sorted(members) if not name.startswith("_")]
+
+
+def _annotations(cls: type) -> dict[str, str]:
+    fields = set(getattr(cls, "__slots__", ())) | set(vars(cls).get("__annotations__", {}))
+    kinds = vars(cls).get("__annotations__", {})
+    return {name: kinds[name] for name in sorted(fields) if name in kinds}
+
+
+def _describe_member(name: str, value: Any) -> str | None:
+    if isinstance(value, classmethod | staticmethod):
+        kind = type(value).__name__
+        return f"    {kind} {name}{_signature(value.__func__)}"
+    if isinstance(value, property):
+        return f"    property {name}"
+    return f"    def {name}{_signature(value)}" if inspect.isfunction(value) else None
+
+
+def _signature(function: Any) -> str:
+    return _plain(str(inspect.signature(function)))
+
+
+def _plain(text: Any) -> str:
+    """Return annotations without quotes, and values without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(text).replace("'", "").replace("typing.", ""))
+
+
+def checks() -> str:
+    """Return a table for each contract, with the checks of any role first."""
+    from wsl_toolkit.testing.common import ComponentContract
+
+    parts = ["## Every component\n", _table(ComponentContract, set())]
+    shared = set(dir(ComponentContract))
+    for name in ("GeneratorContract", "EstimatorContract", "BackboneContract", "DatasetContract"):
+        contract = getattr(testing, name)
+        parts += [f"\n## {name}\n", f"{inspect.getdoc(contract)}\n", _table(contract, shared)]
+    return "\n".join(parts)
+
+
+def _table(contract: type, known: set[str]) -> str:
+    rows = ["| check | |", "|---|---|"]
+    for name, value in vars(contract).items():
+        if name.startswith("test_") and name not in known:
+            sentence = name.removeprefix("test_").replace("_", " ")
+            meaning = " ".join((inspect.getdoc(value) or "").split()).replace("|", "\\|")
+            rows.append(f"| {sentence} | {meaning} |")
+    return "\n".join(rows)
+
+
+def pages() -> dict[Path, str]:
+    """Return every generated page and its text."""
+    contracts = PAGES / "contracts.md"
+    before = contracts.read_text(encoding="utf-8").partition(START)[0].rstrip()
+    return {
+        PAGES / "public-api.txt": surface(),
+        contracts: f"{before}\n\n{START}\n\n{checks()}\n\n{END}\n",
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        write_atomically(path, text)
+        print(f"wrote {path.name}")
+    print(f"the changelog must mention: {surface_id(surface())}")

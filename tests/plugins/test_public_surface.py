@@ -1,0 +1,57 @@
+"""What plugins rely on changes only with a line in the changelog, and the pages that describe it are current."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_plugin_pages", ROOT / "docs" / "generate_plugin_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_generated_pages_are_current(generator: ModuleType) -> None:
+    stale = [path.name for path, text in generator.pages().items() if path.read_text(encoding="utf-8") != text]
+    assert not stale, f"{stale} changed: run `python docs/generate_plugin_pages.py` and see what the changelog needs"
+
+
+def test_the_changelog_names_the_public_surface_as_it_is(generator: ModuleType) -> None:
+    wanted = generator.surface_id(generator.surface())
+    changelog = " ".join((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    assert wanted in changelog, (
+        f"the public surface changed: add a line to CHANGELOG.md that says how and names it ({wanted!r}); "
+        "an addition raises API_VERSION's minor number once it is released, anything that can break a plugin the major"
+    )
+
+
+def test_a_changed_signature_changes_the_surface(generator: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wsl_toolkit import Estimator
+
+    before = generator.surface_id(generator.surface())
+    monkeypatch.setattr(Estimator, "loss", lambda self, logits, candidates: None)
+    assert generator.surface_id(generator.surface()) != before
+
+
+def sources() -> list[Path]:
+    return sorted([*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_built_ins_and_examples_use_the_public_surface_alone(generator: ModuleType, path: Path) -> None:
+    public = set(generator.surface().replace("class ", "").replace("(", " ").replace(":", " ").split())
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wsl_toolkit"):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            assert names <= public, f"not public: {sorted(names - public)}"
