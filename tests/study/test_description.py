@@ -17,6 +17,7 @@ from wsl_toolkit.study.reading import builtin_studies, read_study, restrict
 from wsl_toolkit.study.search import grid
 
 REPRODUCTION = Path(__file__).parents[2] / "docs" / "reproduction"
+TWICE = {"dataset": "digits", "backbone": "linear"}
 POWERS = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
 
 
@@ -80,6 +81,11 @@ def test_lists_of_components_mean_all_combinations(small: dict[str, Any]) -> Non
         ({"methods": []}, "no methods"),
         ({"settings": []}, "no settings"),
         ({"methods": ["ppl", "ppl"]}, "two methods are labelled 'ppl'"),
+        ({"settings": [TWICE, TWICE]}, "two settings are labelled 'digits | linear'"),
+        (
+            {"settings": [{**TWICE, "label": "x"}, {"dataset": "mnist", "backbone": "mlp", "label": "x"}]},
+            "two datasets are labelled 'x'",
+        ),
         ({"trials": 0}, "trials must be >= 1"),
         ({"trials": "many"}, "trials must be a whole number"),
         ({"training": {"epoch": 3}}, "Did you mean 'epochs'"),

@@ -147,9 +147,20 @@ class Study:
         for what, items in (("settings", self.settings), ("methods", self.methods)):
             if not items:
                 raise ConfigError(f"study {self.name}: there are no {what}")
-        labels = [method.label for method in self.methods]
-        if repeated := next((label for label in labels if labels.count(label) > 1), None):
-            raise ConfigError(f"study {self.name}: two methods are labelled {repeated!r}; give each a label of its own")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuse names that stand for two things: tables and results tell cells apart by them."""
+        methods, settings = [m.label for m in self.methods], [s.label for s in self.settings]
+        for what, labels in (("methods", methods), ("settings", settings)):
+            if repeated := next((label for label in labels if labels.count(label) > 1), None):
+                raise ConfigError(
+                    f"study {self.name}: two {what} are labelled {repeated!r}; give each a label of its own"
+                )
+        data: dict[str, Component] = {}
+        for setting in self.settings:
+            if data.setdefault(setting.data_label, setting.dataset) != setting.dataset:
+                raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
 
     @property
     def seeds(self) -> range:

@@ -191,14 +191,14 @@ def _outstanding(state: CellState) -> int:
 
 def check_study(study: Study, folder: StudyFolder, registry: Registry, data_dir: Path) -> None:
     """Fail before any work on what would fail later: components, values, rules, data that is missing or has changed."""
-    if not isinstance(study.training.get("validation", 0.1), float | int):
-        raise ConfigError(f"study {study.name}: validation must be a number")
     searched = any(cell.space for cell in study.cells())
-    if searched and study.selection.folds == 1 and study.training.get("validation", 0.1) == 0:
-        raise ConfigError(
-            f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
-            "or selection.folds for cross-validation"
-        )
+    for cell in study.cells():
+        config = cell.config({}, seed=study.seed, epochs=None, registry=registry)
+        if cell.space and study.selection.folds == 1 and config.training.validation == 0:
+            raise ConfigError(
+                f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
+                "or selection.folds for cross-validation"
+            )
     if searched and study.selection.rule == "held-out-risk":
         for method in study.methods:
             if not registry.create("estimator", *method.estimator).logits_suffice:

@@ -16,7 +16,6 @@ from wsl_toolkit.config import RunConfig, Training
 from wsl_toolkit.data import Data
 from wsl_toolkit.engine import EpochRecord, Trainer
 from wsl_toolkit.errors import DivergedError
-from wsl_toolkit.execution import free_memory
 from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.problem import PARTS, Problem, make_problem
@@ -68,7 +67,7 @@ class Workshop:
             if reason:
                 yield Apart(reason)
                 return
-            room = models_that_fit(pair[0], free_memory() // (2 * self.share))
+            room = max(1, models_that_fit(pair[0]) // self.share)
             for start in range(0, len(task.jobs), room):
                 yield from self._together(task.jobs[start : start + room], task, tell)
 
