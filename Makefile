@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-long test-system lint bench docs clean
+.PHONY: demo test test-long audit test-system lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
@@ -14,6 +14,9 @@ test: $(READY)
 
 test-long: $(READY)
 	$(BIN)/python -m pytest -m long --timeout 7200 --durations 0
+
+audit: $(READY)
+	.ci/audit $(BIN)/python
 
 test-system: $(READY)
 	.ci/install-system $(BIN)/python

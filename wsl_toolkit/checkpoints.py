@@ -68,7 +68,7 @@ class Checkpoints:
         except OSError as error:
             raise ResourceError(
                 f"the checkpoint of {place} cannot be written to {self.folder} ({error.strerror or error}): make room, "
-                "then go on with wsl run --resume"
+                f"then go on with wsl run --resume {self.folder.parent.name}"
             ) from None
         for old in [*self._files()[KEPT:], *self.folder.glob(f"{_LITTER}*")]:
             with contextlib.suppress(OSError):

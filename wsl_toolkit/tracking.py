@@ -71,6 +71,8 @@ def import_mlflow() -> Any:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # It prints a traceback of every error that it then raises, which we report ourselves.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     return mlflow
 
 

@@ -68,7 +68,7 @@ class Started:
         self.process = _FORKS.Process(target=_become, args=target)
         self.process.start()
 
-    def wait(self, seconds: float = 300) -> int:
+    def wait(self, seconds: float = 500) -> int:
         """Wait for its end; return its exit code, negative for a signal."""
         self.process.join(seconds)
         if self.process.is_alive():
@@ -108,7 +108,7 @@ def wsl(cwd: Path, *arguments: str, code: int = 0, **env: str) -> str:
     return started.said
 
 
-def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 500) -> Any:
     """Wait for something to become true; return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
