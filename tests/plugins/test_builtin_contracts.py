@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.registry import OWN_DISTRIBUTION
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
+from wsl_toolkit.testing.common import ComponentContract
 
 
 def built_in(role: str) -> list[Any]:
-    """Return our components of a role, as they come."""
+    """Return our components of a role as they come; readers of users' files cannot be made without one."""
     registry = load_plugins().registry
     entries = [registry.entry(role, name) for name in registry.names(role)]
-    return [pytest.param(e.cls(), id=e.cls.name) for e in entries if e.owner.distribution == OWN_DISTRIBUTION]
+    ours = [entry.cls for entry in entries if entry.owner.distribution == OWN_DISTRIBUTION]
+    return [
+        pytest.param(cls(), id=cls.name) for cls in ours if not any(p.required for p in parameters_of(cls).values())
+    ]
 
 
 class TestGenerators(GeneratorContract):
@@ -38,3 +44,21 @@ class TestBackbones(BackboneContract):
 
 class TestBundledData(DatasetContract):
     component = load_plugins().registry.get("dataset", "digits")()
+
+
+class TestMnist(DatasetContract):
+    component = load_plugins().registry.get("dataset", "mnist")()
+
+    @pytest.fixture
+    def contract_data_dir(self, data_dir: Path) -> Path:
+        return data_dir
+
+
+class TestEveryDatasetWithoutItsFiles(ComponentContract):
+    """What can be said of a benchmark whose files are not here; readers of users' files are tried with files."""
+
+    test_missing_files_are_said_in_words = DatasetContract.test_missing_files_are_said_in_words
+
+    @pytest.fixture(params=built_in("dataset"))
+    def component(self, request: pytest.FixtureRequest) -> Any:
+        return request.param
