@@ -127,3 +127,17 @@ def test_wrong_shapes_and_wrong_probabilities_are_refused(problem):
         moments_under(ppl, table, posterior=problem["posterior"][:2], logits=problem["logits"])
     with pytest.raises(TheoryError, match="each row sums to 1"):
         moments_under(ppl, table, posterior=problem["posterior"] * 2, logits=problem["logits"])
+    with pytest.raises(TheoryError, match=r"sum to 0\.9 at x0, y=0"):
+        moments_under(ppl, table * 0.9, posterior=problem["posterior"], logits=problem["logits"])
+
+
+def test_a_law_in_single_precision_is_no_bias_and_a_small_bias_is_none_of_rounding(problem):
+    table = law(make("generator", "mcl"), problem["x"], K)
+    rounded = table.float().double()
+    given = {key: problem[key] for key in ("posterior", "logits")}
+    assert moments_under(make("estimator", "ppl"), rounded, **given).is_unbiased
+    assert moments_under(make("estimator", "mcl"), rounded, **given).is_unbiased
+    tilted = problem["posterior"] + 1e-4 * torch.tensor([1.0, -1.0, 0.0, 0.0], dtype=torch.float64)
+    found = moments_under(make("estimator", "ppl"), rounded, **given, confidence=tilted)
+    assert 0 < abs(found.largest_bias) < 1e-3
+    assert not found.is_unbiased
