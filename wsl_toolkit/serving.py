@@ -153,7 +153,7 @@ def _load_pyfunc(path: str) -> ServedModel:
 def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str) -> str:
     """Record a fit as an MLflow run: parameters, held-out metrics, the data's digest, and the model that serves."""
     from wsl_toolkit import environment
-    from wsl_toolkit.tracking import import_mlflow, redact
+    from wsl_toolkit.tracking import import_mlflow, redact, speaking_to
 
     mlflow = import_mlflow()
     about, held_out = model.about, model.about["held_out"]
@@ -165,9 +165,11 @@ def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, 
         found["test/accuracy"] = held_out["accuracy"]
     name = f"{about['estimator']['name']} | {data_name} | {about['backbone']['name']}"
     try:
-        mlflow.set_tracking_uri(tracker.uri)
         tags = {**environment.tags(), "mlflow.note.content": f"**{name}**, by `wsl fit`", "wsl.data_digest": digest}
-        with mlflow.start_run(run_name=name, experiment_id=tracker.experiment_id, tags=tags) as run:
+        with (
+            speaking_to(tracker.uri),
+            mlflow.start_run(run_name=name, experiment_id=tracker.experiment_id, tags=tags) as run,
+        ):
             mlflow.log_params(params)
             mlflow.log_metrics(found)
             with tempfile.TemporaryDirectory() as work:

@@ -14,7 +14,7 @@ from wsl_toolkit.delivery import UNDELIVERED
 from wsl_toolkit.errors import TrackingError, WslError, one_line
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.records import RunFolder, TimedRecord
-from wsl_toolkit.tracking import BATCH, Tracker, import_mlflow, insist, redact
+from wsl_toolkit.tracking import BATCH, Tracker, import_mlflow, insist, redact, speaking_to
 
 FLUSH_SECONDS = 5.0
 SHARE_OF_TIME = 0.05
@@ -157,8 +157,7 @@ class TrackedRun:
         }
 
         def send() -> None:
-            mlflow.set_tracking_uri(self.tracker.uri)
-            with mlflow.start_run(run_id=self.run_id):
+            with speaking_to(self.tracker.uri), mlflow.start_run(run_id=self.run_id):
                 mlflow.pytorch.log_model(model, name="model", **about)
 
         if not self._attempt(send):

@@ -76,6 +76,22 @@ def import_mlflow() -> Any:
     return mlflow
 
 
+@contextlib.contextmanager
+def speaking_to(uri: str) -> Iterator[Any]:
+    """Point MLflow's module-level functions at a store for a while.
+
+    MLflow keeps that address in the environment, where it would decide the store of every later run of this process
+    and of its children.
+    """
+    mlflow = import_mlflow()
+    before = os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(uri)
+    try:
+        yield mlflow
+    finally:
+        mlflow.set_tracking_uri(before)
+
+
 @attrs.frozen(kw_only=True)
 class RunFacts:
     """What is known of a run when it starts."""

@@ -35,6 +35,8 @@ def served_rows(wsl, zoo) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_pyfunc_and_the_tracked_model_answer_as_predict_does(wsl, served_rows):
     import mlflow
 
+    from wsl_toolkit.tracking import speaking_to
+
     rows, expected = served_rows
     here = mlflow.pyfunc.load_model("m")
     pd.testing.assert_frame_equal(here.predict(rows), expected, check_dtype=False, atol=1e-9, rtol=1e-9)
@@ -45,11 +47,11 @@ def test_pyfunc_and_the_tracked_model_answer_as_predict_does(wsl, served_rows):
         else (wsl.home / "m/input_example.json").is_file()
     )
 
-    mlflow.set_tracking_uri("sqlite:///t.db")
-    runs = mlflow.search_runs(search_all_experiments=True)
-    assert len(runs) == 1
-    assert runs["params.estimator.name"][0] == "ppl"
-    tracked = mlflow.pyfunc.load_model(f"runs:/{runs['run_id'][0]}/model")
+    with speaking_to("sqlite:///t.db"):
+        runs = mlflow.search_runs(search_all_experiments=True)
+        assert len(runs) == 1
+        assert runs["params.estimator.name"][0] == "ppl"
+        tracked = mlflow.pyfunc.load_model(f"runs:/{runs['run_id'][0]}/model")
     pd.testing.assert_frame_equal(tracked.predict(rows), expected, check_dtype=False, atol=1e-9, rtol=1e-9)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,11 +114,10 @@ def test_the_tracked_model_predicts_as_well_as_the_run_said(one_run: dict[str, A
     from wsl_toolkit.data import split
     from wsl_toolkit.plugins import load_plugins
     from wsl_toolkit.streams import stream
-    from wsl_toolkit.tracking import default_uri, import_mlflow
+    from wsl_toolkit.tracking import default_uri, speaking_to
 
-    mlflow = import_mlflow()
-    mlflow.set_tracking_uri(default_uri())
-    model = mlflow.pytorch.load_model(f"runs:/{one_run['run_id']}/model")
+    with speaking_to(default_uri()) as mlflow:
+        model = mlflow.pytorch.load_model(f"runs:/{one_run['run_id']}/model")
     data = load_plugins().registry.create("dataset", "digits", {}).load(Path())
     test = split(data, 0.1, 0.2, stream(0, "split")).test
     assert test is not None
@@ -151,6 +151,11 @@ def test_another_process_gives_the_same_bits_and_the_estimator_does_not_change_t
     assert same["metrics"] == mine["metrics"]
     assert same["candidates"] == other["candidates"] == mine["candidates"]
     assert other["metrics"] != mine["metrics"]
+
+
+def test_a_run_leaves_no_address_behind_that_would_decide_where_the_next_one_goes(one_run: dict[str, Any]) -> None:
+    """MLflow's own functions put it into the environment."""
+    assert "MLFLOW_TRACKING_URI" not in os.environ
 
 
 def test_a_terminal_user_sees_a_table_and_where_to_look(workspace: Path) -> None:
