@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a rich console on the current stream; it honours NO_COLOR and plain pipes."""
+    from rich.console import Console  # not at the top: `wsl list` does without it, and starts faster
+
     file = sys.stderr if stderr else sys.stdout
     return Console(file=file, highlight=False, soft_wrap=not file.isatty())
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import click
-from rich.table import Table
+import shutil
+import textwrap
+from collections.abc import Mapping
 
-from wsl_toolkit.cli.console import console, print_json
+import click
+
+from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.components import ROLES, Estimator, Generator
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.registry import Entry
@@ -20,21 +23,33 @@ def list_components(role: str | None, as_json: bool) -> None:
     registry = plugins.registry
     if failed := [record for record in plugins.records if record.failure]:
         what = str(failed[0]) if len(failed) == 1 else f"{len(failed)} plugins"
-        console(stderr=True).print(f"{what} could not be loaded: see `wsl plugins`", markup=False)
+        click.echo(f"{what} could not be loaded: see `wsl plugins`", err=True)
     roles = [role] if role else list(ROLES)
     entries = {r: {name: registry.entry(r, name) for name in registry.names(r)} for r in roles}
     if as_json:
         print_json({r: {name: describe(entry) for name, entry in found.items()} for r, found in entries.items()})
         return
-    out = console()
     for r, found in entries.items():
-        table = Table(title=f"{r}s", title_justify="left", box=None, pad_edge=False)
-        for heading in ("name", "setting" if r in ("generator", "estimator") else "", "what it is", "from"):
-            table.add_column(heading, no_wrap=heading in ("name", "setting"))
-        for name, entry in found.items():
-            table.add_row(name, _setting(entry), entry.cls.summary(), str(entry.owner))
-        out.print(table)
-        out.print()
+        click.secho(f"{r}s", bold=True)
+        click.echo(_table(found))
+
+
+def _table(found: Mapping[str, Entry]) -> str:
+    """Return a line for each component, its summary wrapped beside name, setting and owner.
+
+    By hand, because importing a library for tables would take a third of the command's time.
+    """
+    facts = [(name, _setting(entry), str(entry.owner)) for name, entry in found.items()]
+    widths = [max((len(row[column]) for row in facts), default=0) for column in range(3)]
+    lines = []
+    for row, entry in zip(facts, found.values(), strict=True):
+        head = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width) + "  "
+        room = max(30, shutil.get_terminal_size().columns - len(head))
+        lines += [
+            (head if number == 0 else " " * len(head)) + line
+            for number, line in enumerate(textwrap.wrap(entry.cls.summary(), room) or [""])
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def describe(entry: Entry) -> dict[str, str]:
