@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from benchmarks.harness import Row, Section
-from wsl_toolkit.threads import wait_politely
 
 
 def generator_sections(quick: bool) -> list[Section]:
@@ -37,7 +36,6 @@ def generator_sections(quick: bool) -> list[Section]:
 @click.option("--only", default="", help="Some of: loop, stacked, generators, label_space, tracking, startup.")
 def main(quick: bool, only: str) -> None:
     """Measure, print, and (for a whole run) write results, table and figure."""
-    wait_politely()
     from benchmarks import label_space, loop, report, stacked, startup, tracking
 
     parts = {

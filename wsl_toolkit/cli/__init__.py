@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 
 from wsl_toolkit.cli.group import LazyGroup
-from wsl_toolkit.threads import wait_politely
 from wsl_toolkit.version import __version__
-
-wait_politely()
 
 COMMANDS = {
     "run": ("wsl_toolkit.cli.run:run", "Train a classifier from candidate sets, tracked in MLflow."),
