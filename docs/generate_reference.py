@@ -74,7 +74,7 @@ def cli_page() -> str:
         "What `--help` says of each. Exit codes: 0 done; 2 a mistake in the request or the data;",
     ]
     lines += ["3 the tracking store; 4 training diverged; 70 a defect of ours; 130 interrupted.", ""]
-    context = click.Context(main, info_name="wsl")
+    context = click.Context(main, info_name="wsl", **main.context_settings)  # children inherit -h
     for name in main.list_commands(context):
         command = main.get_command(context, name)
         assert command is not None

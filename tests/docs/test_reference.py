@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from pathlib import Path
 
@@ -20,5 +21,9 @@ def test_the_reference_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = module.pages()
     found = {str(path.relative_to(module.HERE)): path.read_text(encoding="utf-8") for path in module.HERE.rglob("*.md")}
     assert sorted(found) == sorted(wanted), "run: python docs/generate_reference.py"
-    stale = [path for path, text in wanted.items() if found[path] != text]
-    assert not stale, f"{stale} changed; run: python docs/generate_reference.py"
+    changes = [
+        line
+        for path, text in wanted.items()
+        for line in difflib.unified_diff(found[path].splitlines(), text.splitlines(), path, path, lineterm="", n=0)
+    ]
+    assert not changes, "run: python docs/generate_reference.py\n" + "\n".join(changes)
