@@ -14,7 +14,7 @@ CORE = ROOT / "wsl_toolkit"
 BUILTINS = ROOT / "plugins" / "wsl_builtins"
 
 LAYERS = [
-    {"errors", "version", "files", "processes", "signals", "memory", "threads"},
+    {"errors", "version", "files", "processes", "signals", "memory"},
     {"settings", "parameters", "storage", "streams", "losses", "inputs", "execution"},
     {"labels", "label_input"},
     {"components", "networks", "data", "tables", "hookspecs"},
