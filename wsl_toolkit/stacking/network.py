@@ -27,7 +27,7 @@ class StackedNetwork(nn.Module):
         self._names = [name for name, _ in members[0].named_parameters()]
         each = [dict(member.named_parameters()) for member in members]
         self._stacked = nn.ParameterList(
-            nn.Parameter(torch.stack([own[name].detach() for own in each]), each[0][name].requires_grad)
+            nn.Parameter(self._lay_out(torch.stack([own[name].detach() for own in each])), each[0][name].requires_grad)
             for name in self._names
         )
         buffers = [dict(member.named_buffers()) for member in members]
@@ -38,6 +38,15 @@ class StackedNetwork(nn.Module):
             for name, stacked_buffer in self._stacked_buffers.items():
                 own_buffers[name].data = stacked_buffer[m]
         self._vmapped = torch.vmap(self._one, in_dims=(0, 0, 1 if own_inputs else None), out_dims=1, randomness="error")
+
+    def _lay_out(self, stacked: Tensor) -> Tensor:
+        """Return a stacked parameter as it lies best: a folded weight [M, K, d] in memory as [d, M, K].
+
+        Then both products, with the inputs and with the gradient, are of matrices that lie as the kernels like them.
+        """
+        if self._folds and not self.own_inputs and stacked.ndim == 3:
+            return stacked.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+        return stacked
 
     def stacked_parameters(self) -> dict[str, nn.Parameter]:
         """Return the members' parameters by name, each [M, …]."""

@@ -43,10 +43,19 @@ class StackedSGD:
     def read_rates(self) -> None:
         """Take the members' learning rates and weight decays as they are now."""
         groups = [member.param_groups[0] for member in self._members]
-        like = self._parameters[0]
-        self._lr = torch.tensor([float(group["lr"]) for group in groups], device=like.device)
-        self._decay = torch.tensor([float(group["weight_decay"]) for group in groups], device=like.device)
-        self._decays = bool(self._decay.any())
+        self._lr = self._spread([float(group["lr"]) for group in groups])
+        self._decay = self._spread([float(group["weight_decay"]) for group in groups])
+        self._decays = any(group["weight_decay"] for group in groups)
+
+    def _spread(self, values: Sequence[float]) -> list[Tensor]:
+        """Return one value for each model in the form that multiplies each stacked parameter, [M, k, 1, …]."""
+        found = []
+        for parameter in self._parameters:
+            each = torch.tensor(values, device=parameter.device).view(-1, *(1,) * (parameter.ndim - 1))
+            # Written out along the second dimension: a folded layer has [M, k] innermost in memory.
+            rows = (*parameter.shape[:2], *(1,) * (parameter.ndim - 2))
+            found.append(each.expand(rows).contiguous())
+        return found
 
     @torch.no_grad()
     def step(self) -> None:
@@ -55,12 +64,12 @@ class StackedSGD:
             gradient = parameter.grad
             if gradient is None:
                 continue
-            each = (-1, *(1,) * (parameter.ndim - 1))
             if self._decays:
-                gradient = gradient.addcmul_(parameter, self._decay.view(each))
+                gradient = gradient.addcmul_(parameter, self._decay[place])
             if self._momentum:
-                gradient = self._buffers[place].mul_(self._momentum).add_(gradient)
-            parameter.addcmul_(gradient, self._lr.view(each), value=-1)
+                buffer = self._buffers[place]
+                gradient = torch.add(gradient, buffer, alpha=self._momentum, out=buffer)
+            parameter.addcmul_(gradient, self._lr[place], value=-1)
 
 
 def why_not_sgd(optimizers: Sequence[Optimizer]) -> str | None:

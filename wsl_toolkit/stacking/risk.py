@@ -90,7 +90,8 @@ class StackedEstimator:
 
     def objective(self, logits: Tensor, mask: Tensor, state: State) -> Tensor:
         """Return what each model minimises, [M]."""
-        return torch.cat([self._objective(estimator, *args) for estimator, args in self._parts(logits, mask, state)])
+        parts = [self._objective(estimator, *args) for estimator, args in self._parts(logits, mask, state)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def update(self, logits: Tensor, mask: Tensor, state: State) -> State:
         """Return new state: rows [B, M, …], shared [M, …]."""

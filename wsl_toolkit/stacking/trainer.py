@@ -87,9 +87,7 @@ class Stack:
     def train_epoch(self) -> list[Outcome]:
         """Train one epoch; return what each trainer would have returned, with its share of the time."""
         start = time.perf_counter()
-        orders = [trainer.next_order() for trainer in self.trainers]
-        order = torch.stack(orders, dim=1) if self.own_batches else orders[0]
-        losses = self._loop.run(order, self.trainers[0].epoch)
+        losses = self._loop.run(self._next_order(), self.trainers[0].epoch)
         with warnings.catch_warnings():
             # Schedulers warn unless they have seen their own optimiser step; here another steps in its place.
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler", category=UserWarning)
@@ -98,6 +96,16 @@ class Stack:
         self.optimizer.read_rates()
         seconds = (time.perf_counter() - start) / len(self.trainers)
         return self._outcomes(losses, seconds)
+
+    def _next_order(self) -> Tensor:
+        """Draw the members' next orders, [n, M], or the one that all share, [n]; all their streams move on."""
+        first, *others = self.trainers
+        if self.own_batches:
+            return torch.stack([trainer.next_order() for trainer in self.trainers], dim=1)
+        order = first.next_order()
+        for trainer in others:
+            trainer.shuffle.set_state(first.shuffle.get_state())
+        return order
 
     def _outcomes(self, losses: Losses, seconds: float) -> list[Outcome]:
         outcomes: list[Outcome] = []
