@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "wsl_toolkit"
-BUILTINS = ROOT / "plugins" / "wsl_builtins"
+FIRST_PARTY = ROOT / "plugins"
 
 LAYERS = [
     {"errors", "version", "files", "processes", "signals", "memory"},
@@ -54,7 +54,7 @@ def imported_modules(path: Path) -> set[str]:
             found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "wsl_toolkit" else set()
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {name for name in found if name.startswith(("wsl_toolkit", "wsl_builtins"))}
+    return {name for name in found if name.startswith(("wsl_toolkit", "wsl_builtins", "wsl_methods"))}
 
 
 def layer_of(name: str) -> int | None:
@@ -80,8 +80,8 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(CORE.rglob("*.py")), ids=lambda p: str(p.relative_to(CORE)))
-def test_the_core_imports_no_builtin(path: Path) -> None:
-    assert not {name for name in imported_modules(path) if name.startswith("wsl_builtins")}
+def test_the_core_imports_no_first_party_plugin(path: Path) -> None:
+    assert not {name for name in imported_modules(path) if name.startswith(("wsl_builtins", "wsl_methods"))}
 
 
 def test_the_core_names_no_method() -> None:
@@ -102,8 +102,8 @@ def test_the_core_names_no_method() -> None:
                     assert not strings & names, f"{path.relative_to(ROOT)} names {strings & names}"
 
 
-@pytest.mark.parametrize("path", sorted(BUILTINS.rglob("*.py")), ids=lambda p: str(p.relative_to(BUILTINS)))
-def test_builtins_import_only_public_names(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(FIRST_PARTY.rglob("*.py")), ids=lambda p: str(p.relative_to(FIRST_PARTY)))
+def test_first_party_plugins_import_only_public_names(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wsl_toolkit"):
             private = [alias.name for alias in node.names if alias.name.startswith("_")]

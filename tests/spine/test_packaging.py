@@ -20,7 +20,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     top = {name.partition("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"wsl_toolkit", "wsl_builtins"}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"wsl_toolkit", "wsl_builtins", "wsl_methods"}
     assert "wsl_toolkit/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "plugins/"))]
 

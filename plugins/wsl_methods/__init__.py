@@ -1,0 +1,23 @@
+"""The field's methods beside the paper's own comparisons, through the same door as anybody else's.
+
+One module per paper, each with its citation and its equations first and a list `ESTIMATORS` of what it adds.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from wsl_toolkit import Estimator, hookimpl
+
+WSL_API = "1.0"
+"""The plugin API that these methods are written for."""
+
+MODULES = ("cavl",)
+"""The modules that add estimators; each has a list `ESTIMATORS`."""
+
+
+@hookimpl
+def wsl_register_estimators() -> list[type[Estimator]]:
+    """Return the estimators of all modules."""
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
+    return [estimator for module in modules for estimator in module.ESTIMATORS]
