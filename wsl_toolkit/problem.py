@@ -61,46 +61,73 @@ def make_problem(
     test: float,
     fold: tuple[int, int] | None = None,
     clean: Collection[str] = PARTS,
+    twin: Problem | None = None,
 ) -> Problem:
     """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
 
     `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
-    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs.
+    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `twin` is
+    a problem that differs in its generator alone: its inputs, which are the same, are shared.
     """
     parts = split(data, validation, test, stream(seed, "split"))
     if fold is not None:
         parts = _folded(parts, *fold, seed)
-    transform = data.fit_inputs(parts.train)
-    labels = data.y if data.y is not None else data.known_y
+    scaled = _ScaledParts.of(data, parts, clean) if twin is None else _ScaledParts.like(twin)
     known = torch.cat([parts.train, parts.validation]).sort().values
-    candidates = _candidates(data, generator, known, transform, seed)
+    candidates = _candidates(data, generator, known, scaled.transform, seed)
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
-
-    test_y: Tensor | None
-    if "test" not in clean:
-        test_x, test_y = _inputs(transform, data.x[:0]), None
-    elif parts.test is None:
-        assert data.test_x is not None  # split leaves `test` out only where there is an official part
-        test_x, test_y = _inputs(transform, data.test_x), data.test_y
-    else:
-        test_x, test_y = _inputs(transform, data.x, parts.test), _rows(labels, parts.test)
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
-    train_x = _inputs(transform, data.x, parts.train)
     return Problem(
-        train_x=train_x,
+        train_x=scaled.train,
         train_candidates=candidates.take(place[parts.train]),
-        validation_x=_inputs(transform, data.x, parts.validation),
+        validation_x=scaled.validation,
         validation_candidates=held_out,
-        test_x=test_x,
-        clean=CleanLabels(
-            train=_rows(labels, parts.train) if "train" in clean else None,
-            validation=_rows(labels, parts.validation) if "validation" in clean else None,
-            test=test_y,
-        ),
-        transform=transform,
+        test_x=scaled.test,
+        clean=_clean_labels(data, parts, clean),
+        transform=scaled.transform,
         num_classes=data.num_classes,
-        input_shape=as_inputs(train_x).shape,
+        input_shape=as_inputs(scaled.train).shape,
+    )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _ScaledParts:
+    """Each part's inputs, scaled by the training part."""
+
+    transform: nn.Module
+    train: Tensor | StreamedInputs
+    validation: Tensor | StreamedInputs
+    test: Tensor | StreamedInputs
+
+    @classmethod
+    def of(cls, data: Data, parts: Split, clean: Collection[str]) -> _ScaledParts:
+        """Learn the scale from the training part, and apply it to all."""
+        transform = data.fit_inputs(parts.train)
+        if "test" not in clean:
+            test = _inputs(transform, data.x[:0])
+        elif parts.test is None:
+            assert data.test_x is not None  # split leaves `test` out only where there is an official part
+            test = _inputs(transform, data.test_x)
+        else:
+            test = _inputs(transform, data.x, parts.test)
+        train, validation = (_inputs(transform, data.x, part) for part in (parts.train, parts.validation))
+        return cls(transform=transform, train=train, validation=validation, test=test)
+
+    @classmethod
+    def like(cls, twin: Problem) -> _ScaledParts:
+        """Return a problem's own."""
+        return cls(transform=twin.transform, train=twin.train_x, validation=twin.validation_x, test=twin.test_x)
+
+
+def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabels:
+    """Return the true labels of the parts that may have them."""
+    labels = data.y if data.y is not None else data.known_y
+    test = data.test_y if parts.test is None else _rows(labels, parts.test)
+    return CleanLabels(
+        train=_rows(labels, parts.train) if "train" in clean else None,
+        validation=_rows(labels, parts.validation) if "validation" in clean else None,
+        test=test if "test" in clean else None,
     )
 
 

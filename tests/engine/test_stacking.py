@@ -36,12 +36,16 @@ def assert_same_trajectory(together: list[Trainer], alone: list[Trainer], rtol: 
             torch.testing.assert_close(mine["momentum_buffer"], reference["momentum_buffer"], rtol=rtol, atol=1e-4)
 
 
-def family(make: MakeTrainer, method: Any, kind: str, own: bool, **options: Any) -> list[Trainer]:
+def family(
+    make: MakeTrainer, method: Any, kind: str, own: bool, own_sets: bool = False, **options: Any
+) -> list[Trainer]:
     """Four models with learning rates of their own; with `own`, also data, sets, order and initialisation."""
     x, candidates = inputs_and_candidates()
     members = []
     for m, lr in enumerate((0.1, 0.03, 0.01, 0.003)):
         problem = inputs_and_candidates(seed=m) if own else (x, candidates)
+        if own_sets:
+            problem = (problem[0], inputs_and_candidates(seed=m)[1])
         members.append(
             make(method, kind, problem=problem, lr=lr, weight_decay=10.0 ** -(m + 2), seed=m if own else 0, **options)
         )
@@ -52,15 +56,15 @@ def train_alone(trainers: list[Trainer], epochs: int) -> list[list[EpochRecord]]
     return [list(trainer.epochs(epochs)) for trainer in trainers]
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["one-order", "own-orders"])
+@pytest.mark.parametrize("own", ["nothing", "sets", "orders"])
 @pytest.mark.parametrize("kind", ["linear", "mlp"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_stack_follows_each_models_own_trajectory(
-    make_trainer: MakeTrainer, method: str, kind: str, own: bool
+    make_trainer: MakeTrainer, method: str, kind: str, own: str
 ) -> None:
-    together, alone = (family(make_trainer, method, kind, own) for _ in range(2))
+    together, alone = (family(make_trainer, method, kind, own == "orders", own_sets=own == "sets") for _ in range(2))
     stack = Stack(together)
-    assert stack.own_batches == own
+    assert stack.own_orders == (own == "orders")
     outcomes = [stack.train_epoch() for _ in range(3)]
     records = train_alone(alone, 3)
     assert_same_trajectory(together, alone)
@@ -204,13 +208,18 @@ def test_trainers_group_by_what_they_share(make_trainer: MakeTrainer) -> None:
     assert [each.alone_because for each in found if each.places == (8,)] == ["there is nothing to stack it with"]
 
 
-def test_other_sets_for_the_same_order_are_a_group_of_their_own(make_trainer: MakeTrainer) -> None:
+def test_other_sets_for_the_same_order_share_a_stack_if_the_same_examples_count(
+    make_trainer: MakeTrainer,
+) -> None:
     x, candidates = inputs_and_candidates()
     mask = candidates.mask()
     mask[0] = torch.tensor([True, False, False, False, False])
     altered = CandidateSets.from_mask(mask)
-    trainers = [make_trainer(problem=(x, sets)) for sets in (candidates, altered, candidates, altered)]
-    assert sorted(each.places for each in group(trainers)) == [(0, 2), (1, 3)]
+    mask[0] = True
+    one_unlabelled = CandidateSets.from_mask(mask)
+    sets = (candidates, altered, one_unlabelled, altered, one_unlabelled)
+    trainers = [make_trainer(problem=(x, each)) for each in sets]
+    assert sorted(tuple(sorted(each.places)) for each in group(trainers)) == [(0, 1, 3), (2, 4)]
 
 
 def test_full_sets_are_skipped_by_every_model(make_trainer: MakeTrainer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,7 +11,6 @@ import pytest
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.study.description import Cell, from_dict
 from wsl_toolkit.study.jobs import DECISIVE, FINISHED, JobResult, job_from_dict, make_job, result_from_json
-from wsl_toolkit.study.tasks import Task, group, group_key, spread
 
 
 @pytest.fixture
@@ -78,24 +76,3 @@ def test_jobs_and_results_survive_writing_and_reading(cell: Cell) -> None:
     assert job_from_dict(json.loads(json.dumps(job.to_dict()))) == job
     result = JobResult(job=job, status=FINISHED, history={"train/risk": [1.5, 0.1 + 0.2]}, seconds=1.0, ended_at=5)
     assert result_from_json(result.to_json()) == result
-
-
-def test_only_jobs_that_share_everything_but_rates_and_seeds_are_grouped(cell: Cell) -> None:
-    rates = [make_job(config_of(cell, lr=lr, weight_decay=w), "selection") for lr in (0.1, 0.2) for w in (0.0, 0.1)]
-    trials = [make_job(config_of(cell, seed=seed), "trial") for seed in (0, 1, 2)]
-    longer = make_job(config_of(cell, epochs=9), "selection")
-    fold = make_job(config_of(cell), "selection", fold=1, folds=2)
-    other_seed = make_job(config_of(cell, seed=1), "selection")
-    groups = group([*rates, longer, *trials, fold, other_seed])
-    assert [len(jobs) for jobs in groups] == [4, 1, 3, 1, 1]
-    assert [len(jobs) for jobs in group(rates, apart={group_key(rates[0])})] == [1, 1, 1, 1]
-
-
-def test_a_large_group_is_divided_only_where_workers_would_be_idle(cell: Cell) -> None:
-    jobs = tuple(make_job(config_of(cell, lr=0.001 * (i + 1)), "selection") for i in range(36))
-    whole = [(0, Task(jobs=jobs, data_dir=Path()))]
-    assert spread(whole, 1) == whole
-    sizes = {workers: [len(task.jobs) for _, task in spread(whole, workers)] for workers in (2, 3, 4, 100)}
-    assert sizes == {2: [18, 18], 3: [9, 9, 18], 4: [9, 9, 9, 9], 100: [9, 9, 9, 9]}
-    assert [job for _, task in spread(whole, 4) for job in task.jobs] == list(jobs)
-    assert spread([], 4) == []

@@ -12,7 +12,7 @@ from wsl_toolkit.engine import Trainer
 from wsl_toolkit.execution import forward_operations, free_memory
 from wsl_toolkit.stacking.optimiser import why_not_sgd
 from wsl_toolkit.stacking.rehearsal import why_estimators_cannot, why_network_cannot
-from wsl_toolkit.stacking.trainer import share_batches
+from wsl_toolkit.stacking.trainer import share_order
 
 PAYS_BELOW = 2e8
 """Floating-point operations of one model's step: above, its matrix products alone keep the processor busy."""
@@ -33,7 +33,7 @@ def group(trainers: Sequence[Trainer], memory: int | None = None) -> list[Group]
     """Split trainers into stacks that are possible, pay, and fit into `memory` bytes (half of what is free)."""
     groups: list[Group] = []
     for places in _buckets(trainers):
-        for members in by_batches(trainers, places):
+        for members in by_order(trainers, places):
             groups += _checked(trainers, members, memory)
     return groups
 
@@ -95,12 +95,12 @@ def _buckets(trainers: Sequence[Trainer]) -> list[list[int]]:
     return list(buckets.values())
 
 
-def by_batches(trainers: Sequence[Trainer], places: Sequence[int]) -> list[list[int]]:
-    """Split into those that share every batch, which is fastest, and all the others, each with batches of its own."""
+def by_order(trainers: Sequence[Trainer], places: Sequence[int]) -> list[list[int]]:
+    """Split into those that share their order, which is fastest, and all the others, each with an order of its own."""
     found: list[list[int]] = []
     for place in places:
         for members in found:
-            if share_batches([trainers[members[0]], trainers[place]]):
+            if share_order([trainers[members[0]], trainers[place]]):
                 members.append(place)
                 break
         else:

@@ -14,7 +14,7 @@ from wsl_toolkit.errors import one_line
 from wsl_toolkit.risk import Risk
 from wsl_toolkit.stacking.network import StackedNetwork
 from wsl_toolkit.stacking.risk import StackedEstimator
-from wsl_toolkit.stacking.trainer import share_batches
+from wsl_toolkit.stacking.trainer import share_order
 
 EXAMPLES = 24
 
@@ -24,7 +24,7 @@ def why_network_cannot(trainers: Sequence[Trainer]) -> str | None:
     pair = [trainers[0], trainers[-1]]
     models = [copy.deepcopy(trainer.model).train() for trainer in pair]
     inputs = [trainer.inputs.gather(trainer.visited[:EXAMPLES]) for trainer in pair]
-    shared = share_batches(pair)
+    shared = share_order(pair)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             stacked = StackedNetwork([copy.deepcopy(model) for model in models], own_inputs=not shared).train()

@@ -10,24 +10,26 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import PluginError
+from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.risk import Risk
 
 
 class StackedRisk:
     """M risks in one set of tensors; the members' own buffers become views into it.
 
-    With `own_batches` each member has its own candidate sets and visits them in its own order, and an index is [B, M];
-    otherwise all share both, and an index is [B]. Masks and rows are [B, M, …] in either case.
+    With `own_orders` each member visits its examples in its own order, and an index is [B, M]; otherwise all share one,
+    and an index is [B], whether they share the candidate sets too or not. Masks and rows are [B, M, …] in any case.
     """
 
-    def __init__(self, members: Sequence[Risk], *, own_batches: bool) -> None:
+    def __init__(self, members: Sequence[Risk], *, own_orders: bool) -> None:
         self.members = members
-        self.own_batches = own_batches
+        self.own_orders = own_orders
         self._rows = {name: self._adopt(f"row_{name}", dim=1) for name in members[0].row_names}
         self._shared = {name: self._adopt(f"shared_{name}", dim=0) for name in members[0].shared()}
         self._masks: Tensor | None = None
-        if own_batches:
-            self._masks = torch.stack([member.candidates.mask() for member in members], dim=1).flatten(0, 1)
+        """All members' masks, [n, M, K], unless they are the same."""
+        if own_orders or not all(same_sets(member.candidates, members[0].candidates) for member in members[1:]):
+            self._masks = torch.stack([member.candidates.mask() for member in members], dim=1)
         self._place = torch.arange(len(members), device=members[0].candidates.sizes.device)
         self.estimator = StackedEstimator([member.estimator for member in members], frozenset(self._shared))
 
@@ -44,21 +46,26 @@ class StackedRisk:
 
     def gather(self, index: Tensor) -> tuple[Tensor, State]:
         """Return the masks [B, M, K] and the state rows [B, M, …] of some examples, as copies to work on."""
-        if self._masks is None:
-            mask = self.members[0].candidates.mask(index).unsqueeze(1).expand(-1, len(self.members), -1).contiguous()
-            return mask, {name: rows.index_select(0, index) for name, rows in self._rows.items()}
-        flat = self._flat(index)
-        mask = self._masks.index_select(0, flat).unflatten(0, index.shape)
-        rows = {name: rows.flatten(0, 1).index_select(0, flat) for name, rows in self._rows.items()}
-        return mask, {name: value.unflatten(0, index.shape) for name, value in rows.items()}
+        rows = {name: self._select(value, index) for name, value in self._rows.items()}
+        if self._masks is not None:
+            return self._select(self._masks, index), rows
+        mask = self.members[0].candidates.mask(index)
+        return mask.unsqueeze(1).expand(-1, len(self.members), -1).contiguous(), rows
 
     def scatter(self, index: Tensor, mask: Tensor, rows: State) -> None:
         """Write state rows back."""
         for name, value in rows.items():
-            if self.own_batches:
+            if self.own_orders:
                 self._rows[name].flatten(0, 1).index_copy_(0, self._flat(index), value.flatten(0, 1))
             else:
                 self._rows[name].index_copy_(0, index, value)
+
+    def _select(self, rows: Tensor, index: Tensor) -> Tensor:
+        """Return some examples' rows [B, M, …] out of all, [n, M, …]."""
+        if not self.own_orders:
+            return rows.index_select(0, index)
+        chosen: Tensor = rows.flatten(0, 1).index_select(0, self._flat(index)).unflatten(0, index.shape)
+        return chosen
 
     def _flat(self, index: Tensor) -> Tensor:
         """Return where the members' rows lie when [n, M] is one long dimension."""
@@ -146,6 +153,11 @@ def equal_neighbours(estimators: Sequence[Estimator]) -> list[tuple[Estimator, i
         else:
             blocks.append((estimator, place, place + 1))
     return blocks
+
+
+def same_sets(one: CandidateSets, other: CandidateSets) -> bool:
+    """Return whether two collections hold the same sets."""
+    return one is other or (torch.equal(one.sizes, other.sizes) and one.content_hash == other.content_hash)
 
 
 def _flat_state(state: State) -> State:

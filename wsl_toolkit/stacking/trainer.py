@@ -15,7 +15,6 @@ from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Loop, Losses, Train
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.execution import choose_plan
 from wsl_toolkit.inputs import Inputs, as_inputs
-from wsl_toolkit.labels import CandidateSets
 from wsl_toolkit.stacking.network import StackedNetwork
 from wsl_toolkit.stacking.optimiser import StackedSGD
 from wsl_toolkit.stacking.risk import StackedRisk
@@ -65,20 +64,20 @@ class Stack:
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         first = trainers[0]
         self.trainers = trainers
-        self.own_batches = not share_batches(trainers)
+        self.own_orders = not share_order(trainers)
         plan = choose_plan(
             first.model, first.inputs, first.plan.device, batch_size=first.batch_size, models=len(trainers)
         )
         parameters = [dict(trainer.model.named_parameters()) for trainer in trainers]
-        self.network = StackedNetwork([trainer.model for trainer in trainers], own_inputs=self.own_batches)
-        self.risk = StackedRisk([trainer.risk for trainer in trainers], own_batches=self.own_batches)
+        self.network = StackedNetwork([trainer.model for trainer in trainers], own_inputs=self.own_orders)
+        self.risk = StackedRisk([trainer.risk for trainer in trainers], own_orders=self.own_orders)
         self.optimizer = StackedSGD(
             self.network.stacked_parameters(), [trainer.optimizer for trainer in trainers], parameters
         )
         self._loop = Loop(
             model=self.network,
             risk=self.risk,
-            inputs=StackedInputs([t.inputs for t in trainers]) if self.own_batches else first.inputs,
+            inputs=StackedInputs([t.inputs for t in trainers]) if self.own_orders else first.inputs,
             optimizer=cast(Any, self.optimizer),
             batch_size=first.batch_size,
             plan=attrs.evolve(first.plan, threads=plan.threads),
@@ -100,7 +99,7 @@ class Stack:
     def _next_order(self) -> Tensor:
         """Draw the members' next orders, [n, M], or the one that all share, [n]; all their streams move on."""
         first, *others = self.trainers
-        if self.own_batches:
+        if self.own_orders:
             return torch.stack([trainer.next_order() for trainer in self.trainers], dim=1)
         order = first.next_order()
         for trainer in others:
@@ -125,7 +124,7 @@ class Stack:
         """Evaluate every trainer; one pass serves all that want logits on the same inputs."""
         evaluations = [trainer.evaluate for trainer in self.trainers]
         first = evaluations[0]
-        if self.own_batches or not isinstance(first, LogitEvaluation) or not _same_inputs(evaluations):
+        if self.own_orders or not isinstance(first, LogitEvaluation) or not _same_inputs(evaluations):
             return [trainer.evaluate(trainer.model, trainer.risk) for trainer in self.trainers]
         logits = {name: predict(self.network, part).unbind(1) for name, part in first.inputs.items()}
         return [
@@ -136,21 +135,15 @@ class Stack:
         ]
 
 
-def share_batches(trainers: Sequence[Trainer]) -> bool:
-    """Return whether all visit the same examples with the same candidate sets in the same order."""
+def share_order(trainers: Sequence[Trainer]) -> bool:
+    """Return whether all visit the same examples in the same order, with the same candidate sets or others."""
     first = trainers[0]
     return all(
         trainer.inputs.same_as(first.inputs)
         and torch.equal(trainer.shuffle.get_state(), first.shuffle.get_state())
         and torch.equal(trainer.visited, first.visited)
-        and same_sets(trainer.risk.candidates, first.risk.candidates)
         for trainer in trainers[1:]
     )
-
-
-def same_sets(one: CandidateSets, other: CandidateSets) -> bool:
-    """Return whether two collections hold the same sets."""
-    return one is other or (torch.equal(one.sizes, other.sizes) and one.content_hash == other.content_hash)
 
 
 def _same_inputs(evaluations: Sequence[Any]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from wsl_toolkit.engine import Trainer
 from wsl_toolkit.errors import ConfigError, DivergedError
-from wsl_toolkit.stacking.grouping import Group, by_batches, group
+from wsl_toolkit.stacking.grouping import Group, by_order, group
 from wsl_toolkit.stacking.trainer import Outcome, Stack
 
 
@@ -28,7 +28,7 @@ def train_stacked(
     for reason in dict.fromkeys(each.alone_because for each in groups if each.alone_because):
         count = sum(each.alone_because == reason for each in groups)
         say(f"{count} of {len(trainers)} models train one by one: {reason}")
-    members = [places for each in groups for places in by_batches(trainers, each.places)]
+    members = [places for each in groups for places in by_order(trainers, each.places)]
     teams = [_Team([trainers[place] for place in places]) for places in members]
     for _ in range(trainers[0].epoch, until):
         outcomes: dict[int, Outcome] = {}

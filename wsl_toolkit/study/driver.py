@@ -15,8 +15,9 @@ from wsl_toolkit.study.delivery import Ledger
 from wsl_toolkit.study.description import Cell, Study
 from wsl_toolkit.study.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.study.jobs import Job
+from wsl_toolkit.study.queue import JobQueue
 from wsl_toolkit.study.store import Results, StudyFolder
-from wsl_toolkit.study.tasks import Task, group, group_key, spread
+from wsl_toolkit.study.tasks import Task
 
 
 class StudyError(WslError):
@@ -47,8 +48,16 @@ class StudyListener(Protocol):
 @attrs.define
 class _CellWork:
     state: CellState
+    family: int
+    """The first cell with the same data, network and method; their trials differ in nothing but sets and rates."""
     in_flight: set[str] = attrs.field(factory=set)
     failure: str | None = None
+
+    @property
+    def searches(self) -> bool:
+        """Whether its trials are not known yet, and will be."""
+        known = len(self.state.trials) == self.state.cell.study.trials
+        return not known and self.failure is None and self.state.error is None
 
 
 class Driver:
@@ -74,20 +83,25 @@ class Driver:
         self.data_dir = data_dir
         self.device = device
         self.results = Results(folder)
-        self.cells = [_CellWork(cell_state(cell, self.results, registry)) for cell in study.cells()]
-        self.waiting: list[tuple[int, Task]] = []
-        self.at_work: dict[str, int] = {}
+        self.cells: list[_CellWork] = []
+        families: dict[str, int] = {}
+        for number, cell in enumerate(study.cells()):
+            kind = repr((cell.setting.dataset, cell.setting.backbone, cell.method))
+            family = families.setdefault(kind, number)
+            self.cells.append(_CellWork(cell_state(cell, self.results, registry), family))
+        self.queue = JobQueue()
+        self.at_work: dict[str, Task] = {}
         self.fresh = 0
         """Results since the states of their cells were renewed."""
-        self.apart: dict[str, str] = {}
-        """Groups of jobs that do better one by one, and why."""
+        self.reasons: set[str] = set()
+        """Why some jobs do better one by one, as far as it was said."""
 
     def run(self) -> list[CellState]:
         """Do everything that is missing; return where each cell stands."""
         self.listener.begin(*self.counts())
         for number, work in enumerate(self.cells):
             self._settle(number, work)
-        while self.at_work or self.waiting:
+        while self.at_work or self.queue:
             self._refill()
             for event in self.executor.events():
                 self._take(event)
@@ -104,10 +118,10 @@ class Driver:
         return total - missing, total
 
     def _refill(self) -> None:
-        while self.executor.free and self.waiting:
-            self.waiting = spread(self.waiting, self.executor.free)
-            number, task = self.waiting.pop(0)
-            self.at_work[task.id] = number
+        searching = {work.family for work in self.cells if work.searches}
+        while self.executor.free and self.queue:
+            task = self._task(self.queue.take(self.executor.free, searching))
+            self.at_work[task.id] = task
             self.executor.submit(task)
 
     def _take(self, event: Event) -> None:
@@ -122,25 +136,31 @@ class Driver:
             self._end(event)
 
     def _end(self, event: Ended) -> None:
-        number = self.at_work.pop(event.task.id)
-        work = self.cells[number]
+        del self.at_work[event.task.id]
+        ids = {job.id for job in event.task.jobs}
+        concerned = [(number, work) for number, work in enumerate(self.cells) if work.in_flight & ids]
         if event.apart is not None:
-            self._take_apart(number, event.task, event.apart)
+            self._take_apart(concerned, event.task, event.apart)
             return
-        work.in_flight -= {job.id for job in event.task.jobs}
-        if event.error is not None:
-            work.failure = event.error
-            self.listener.note(f"{work.state.cell.label}: {event.error}")
+        for _, work in concerned:
+            work.in_flight -= ids
+            if event.error is not None:
+                work.failure = event.error
+                self.listener.note(f"{work.state.cell.label}: {event.error}")
         self._refill()  # the worker goes on while this process delivers
-        if not work.in_flight:
-            self._settle(number, work)
+        for number, work in concerned:
+            if not work.in_flight:
+                self._settle(number, work)
 
-    def _take_apart(self, number: int, task: Task, reason: str) -> None:
+    def _take_apart(self, concerned: list[tuple[int, _CellWork]], task: Task, reason: str) -> None:
         """Do one by one what cannot or need not be stacked, and say so once."""
-        if reason not in self.apart.values():
-            self.listener.note(f"{self.cells[number].state.cell.label}: runs are trained one by one: {reason}")
-        self.apart[group_key(task.jobs[0])] = reason
-        self.waiting = [(number, attrs.evolve(task, jobs=(job,))) for job in task.jobs] + self.waiting
+        if reason not in self.reasons:
+            label = concerned[0][1].state.cell.label
+            self.listener.note(f"{label}: runs are trained one by one: {reason}")
+        self.reasons.add(reason)
+        for number, work in concerned:
+            own = [job for job in task.jobs if job.id in work.in_flight]
+            self.queue.take_apart(own, family=work.family, cell=number)
         self._refill()
 
     def _settle(self, number: int, work: _CellWork) -> None:
@@ -153,10 +173,10 @@ class Driver:
             done = sum(w.state.done for w in self.cells)
             self.listener.cell(work.state, done, len(self.cells))
         elif work.failure is None and work.state.error is None:
-            tasks = [self._task(jobs) for jobs in group(work.state.missing, self.apart)]
-            work.in_flight = {job.id for task in tasks for job in task.jobs}
-            self.waiting += [(number, task) for task in tasks]
-            self.waiting.sort(key=lambda item: item[0])  # early cells first, so that whole rows are ready early
+            work.in_flight = {job.id for job in work.state.missing}
+            begun = {job.id for task in self.at_work.values() for job in task.jobs}  # for a cell with the same runs
+            waiting = [job for job in work.state.missing if job.id not in begun]
+            self.queue.add(waiting, family=work.family, cell=number)
         elif work.state.error is not None:
             self.listener.note(f"{work.state.cell.label}: {work.state.error}")
 

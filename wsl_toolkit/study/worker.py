@@ -6,7 +6,7 @@ Workers know neither the study's folder nor MLflow: the driver alone writes, so 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 import torch
@@ -53,7 +53,8 @@ class Workshop:
         self.share = share
         """How many workers share this machine's memory."""
         self._data: tuple[str, Data] | None = None
-        self._problems: dict[str, Problem] = {}
+        self._problems: dict[tuple[str, str], Problem] = {}
+        """By split and generator."""
 
     def run(self, task: Task, tell: Tell = lambda epochs: None) -> Iterator[JobResult | Apart]:
         """Do a task's jobs, as one stacked model where they can be; results come as they are ready."""
@@ -174,9 +175,10 @@ class Workshop:
         wanted = config.training
         clean = clean_parts(job, config, self.registry)
         generator = config.components.get("generator")
-        key = repr((generator, wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean)))
+        split = repr((wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean)))
+        key = (split, repr(generator))
         if key not in self._problems:
-            while self._problems and sum(map(problem_bytes, self._problems.values())) > KEPT_BYTES:
+            while self._problems and inputs_bytes(self._problems.values()) > KEPT_BYTES:
                 self._problems.pop(next(iter(self._problems)))
             made = config.create("generator", self.registry) if generator and data.candidates is None else None
             at_work = ("dataset", data_name(config)) if made is None else ("generator", made.name)
@@ -189,6 +191,7 @@ class Workshop:
                     test=wanted.test,
                     fold=(job.fold, job.folds) if job.folds > 1 else None,
                     clean=clean,
+                    twin=next((known for (own, _), known in self._problems.items() if own == split), None),
                 )
         return self._problems[key]
 
@@ -206,9 +209,10 @@ def clean_parts(job: Job, config: RunConfig, registry: Registry) -> frozenset[st
     return frozenset(found | ({"validation"} if job.oracle else set()))
 
 
-def problem_bytes(problem: Problem) -> int:
-    """Return the memory that a problem's inputs take."""
-    return sum(part.nbytes for part in (problem.train_x, problem.validation_x, problem.test_x))
+def inputs_bytes(problems: Iterable[Problem]) -> int:
+    """Return the memory that problems' inputs take; twins share theirs."""
+    parts = {id(part): part for each in problems for part in (each.train_x, each.validation_x, each.test_x)}
+    return sum(part.nbytes for part in parts.values())
 
 
 def data_name(config: RunConfig) -> str:
