@@ -2,14 +2,18 @@
 
     python -m benchmarks.own_data [--rows 1000000] [--format parquet]
 
-Prints the seconds and the peak memory of each command, as the operating system counts it.
+Prints the seconds and the peak memory of each command, as the operating system counts it, and whether it showed a
+progress bar: each runs on a terminal of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -58,18 +62,28 @@ def write_table(path: Path, rows: int) -> None:
     writer.close()
 
 
-def measure(arguments: list[str], folder: Path) -> dict[str, float]:
-    """Run `wsl` in a process of its own; return its seconds and its peak memory in GB."""
+def measure(arguments: list[str], folder: Path) -> dict[str, float | bool]:
+    """Run `wsl` on a terminal of its own; return its seconds, its peak memory in GB, and whether it showed a bar."""
+    ours, theirs = pty.openpty()
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *arguments], cwd=folder, capture_output=True, text=True, env=os.environ
-    )
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    with (folder / "answer.json").open("w") as answer:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=answer, stderr=theirs, env={**os.environ, "TERM": "xterm"}
+        )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is gone when the process is
+        while piece := os.read(ours, 65536):
+            shown += piece
+    os.close(ours)
+    code = process.wait()
     seconds = time.perf_counter() - start
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    lines = done.stderr.splitlines()
-    peak = next(int(line.split()[1]) for line in lines if line.startswith("PEAK"))
-    return {"seconds": round(seconds, 1), "peak_gb": round(peak / 2**20, 2), "progress_lines": len(lines) - 1}
+    text = shown.decode(errors="replace")
+    if code:
+        raise SystemExit(text[-2000:])
+    peak = int(re.findall(r"PEAK (\d+)", text)[-1])
+    return {"seconds": round(seconds, 1), "peak_gb": round(peak / 2**20, 2), "progress_bar": "━" in text}
 
 
 def main() -> None:
