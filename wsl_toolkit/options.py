@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from wsl_toolkit.components import Component
-from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.parameters import Parameter, coerce, parameters_of, plain
 
 GIVEN = "wsl.component_options"
@@ -32,6 +34,12 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg]  # generic only 
             if problem:
                 self.fail(f"{item!r} {problem}", param, ctx)
         return result
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer the choices, where there are some."""
+        return [
+            CompletionItem(choice) for choice in self.parameter.bounds.choices or () if choice.startswith(incomplete)
+        ]
 
 
 def component_options(cls: type, prefix: str) -> list[click.Option]:
@@ -74,7 +82,9 @@ class ComponentCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Add the chosen components' options, then parse as usual."""
-        ctx.meta[GIVEN] = [option for prefix, cls in self.choose(args) for option in component_options(cls, prefix)]
+        # A shell that completes a line knows only part of it, and must not be told what is wrong with that part.
+        with contextlib.suppress(*([WslError] if ctx.resilient_parsing else [])):
+            ctx.meta[GIVEN] = [option for prefix, cls in self.choose(args) for option in component_options(cls, prefix)]
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:

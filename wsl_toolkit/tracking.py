@@ -63,8 +63,9 @@ def choose_uri(option: str | None, home: Path = HOME) -> str:
 def import_mlflow() -> Any:
     """Import MLflow with bounded waits, quiet, and without telemetry."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+    # A request whose answer was lost may have been carried out: repeating it blindly would make a run twice. Whoever
+    # repeats one here asks the store first what it has.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
@@ -166,8 +167,12 @@ class Line:
 
     def failed(self) -> None:
         """The store did not answer: wait longer every time."""
-        self._dead_until = time.monotonic() + self._wait
+        self.rest(self._wait)
         self._wait = min(2 * self._wait, self.LONGEST_WAIT)
+
+    def rest(self, seconds: float) -> None:
+        """Leave the store in peace for a while."""
+        self._dead_until = time.monotonic() + seconds
 
 
 def insist(action: Callable[[], T]) -> T:
@@ -228,6 +233,52 @@ def _client(uri: str) -> Any:
     return import_mlflow().MlflowClient(tracking_uri=uri)
 
 
+def describe_store(uri: str) -> str:
+    """Return what a store is, its version and how much is in it, or raise what is wrong; nothing is created."""
+    database = uri.removeprefix("sqlite:///")
+    if database != uri and not Path(database).exists():
+        return f"no database at {database} yet: the first run makes it"
+    try:
+        version = _schema(database) if database != uri else ""
+        client = _client(uri)
+        experiments = insist(lambda: client.search_experiments(max_results=1000))
+        if uri.startswith(("http://", "https://")):
+            version = _server_version(uri)
+    except TrackingError:
+        raise
+    except Exception as error:
+        raise TrackingError(
+            f"the tracking store {redact(uri)} cannot be used ({redact(one_line(error))}): "
+            "mend it, or choose another with --tracking-uri"
+        ) from None
+    count = f"{len(experiments)} experiment{'s' if len(experiments) != 1 else ''}"
+    return f"{redact(uri)} answers: {version}MLflow {import_mlflow().__version__} here, {count}"
+
+
+def _server_version(uri: str) -> str:
+    try:
+        with urllib.request.urlopen(f"{_address(uri)}/version", timeout=REACH_SECONDS) as answer:
+            return f"MLflow {answer.read(40).decode(errors='replace').strip()} there, "
+    except (OSError, ValueError, http.client.HTTPException):
+        return ""  # a server may hide its version behind a log-in
+
+
+def _schema(database: str) -> str:
+    """Return the schema of an embedded database; another one than MLflow wants is an error with the remedy."""
+    folder = Path(import_mlflow().__file__).parent / "store" / "db_migrations"
+    from alembic.script import ScriptDirectory
+
+    wanted = ScriptDirectory(str(folder)).get_current_head()
+    with contextlib.closing(sqlite3.connect(f"{Path(database).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    if found != wanted:
+        raise TrackingError(
+            f"{database} has the schema {found}, but this MLflow wants {wanted}: keep a copy, then "
+            f"`mlflow db upgrade sqlite:///{database}`"
+        )
+    return f"schema {found}, "
+
+
 def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
     """Read a tracked run's candidate sets back."""
     client = _client(choose_uri(uri))
@@ -240,10 +291,7 @@ def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
 def _reach(uri: str) -> None:
     """Fail soon if nobody answers: MLflow itself would try for minutes."""
     try:
-        parts = urllib.parse.urlsplit(uri)
-        # Without user and password: urllib takes them for a port, and would print them.
-        address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-        with urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=REACH_SECONDS):
+        with urllib.request.urlopen(f"{_address(uri)}/health", timeout=REACH_SECONDS):
             return
     except urllib.error.HTTPError:
         return  # somebody answers; MLflow will say what it thinks of the request
@@ -252,6 +300,13 @@ def _reach(uri: str) -> None:
             f"no tracking server answers at {redact(uri)} ({redact(one_line(error))}): start it, or choose another "
             "with --tracking-uri (leave it out for the embedded database)"
         ) from None
+
+
+def _address(uri: str) -> str:
+    """Return a server's address without user and password: urllib takes them for a port, and would print them."""
+    parts = urllib.parse.urlsplit(uri)
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+    return bare.geturl().rstrip("/")
 
 
 @contextlib.contextmanager

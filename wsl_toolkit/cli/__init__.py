@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from wsl_toolkit.cli.group import LazyGroup
@@ -22,13 +24,16 @@ COMMANDS = {
     "predict": ("wsl_toolkit.cli.predict:predict", "Predict classes and probabilities with a fitted model."),
     "clean": ("wsl_toolkit.cli.clean:clean", "The most likely true label of each of your examples, for review."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
+    "doctor": ("wsl_toolkit.cli.doctor:doctor", "Say what is installed, what works, and how to mend what does not."),
+    "completion": ("wsl_toolkit.cli.completion:completion", "Print the script that makes your shell complete `wsl`."),
     "plugins": ("wsl_toolkit.cli.plugin_list:list_plugins", "Short for `wsl plugin list`."),
 }
 
 
 @click.group(cls=LazyGroup, commands_by_name=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="wsl")
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Learn from partial labels: candidate sets, "not this class" answers, coarse labels.
 
     \b
@@ -36,4 +41,10 @@ def main() -> None:
       wsl run --estimator ppl --generator mcl-skewed    train on bundled data, tracked
       wsl ui                                            look at the runs
       wsl list                                          what is installed
+      wsl doctor                                        whether all is well
+
+    Exit codes: 0 done; 1 something asked about is not in order; 2 a mistake in the request or the data; 3 the tracking
+    store; 4 training diverged; 5 memory or disk; 70 a defect of ours; 130 and 143 interrupted. NO_COLOR is honoured.
     """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False

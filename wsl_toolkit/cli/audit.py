@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet, json_option, seed_option, tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, load_data
 from wsl_toolkit.plugins import load_plugins
@@ -30,14 +31,13 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 @click.command("audit", cls=DataCommand, choose=chooser(), epilog=EPILOG)
 @data_argument
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a self-contained page with plots.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the simulations.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@seed_option("Seed of the simulations.")
+@json_option
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
     from wsl_toolkit.audit import report
 
-    with steps(("reading", *report.STEPS), quiet=options["quiet"]) as begin:
+    with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
         begin("reading")
         loaded = load_data(data, options)
         found = report.audit(loaded, load_plugins().registry, seed=options["seed"], on_step=begin)
@@ -51,7 +51,7 @@ def audit(data: Path, **options: Any) -> None:
         return
     show(found)
     if options["html"]:
-        console().print(f"The page is {options['html']}", markup=False)
+        tell(f"The page is {options['html']}")
 
 
 @contextmanager

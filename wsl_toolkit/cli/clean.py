@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, fit_options, load_data, training_options
 from wsl_toolkit.plugins import load_plugins
@@ -27,7 +28,7 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Parts of the data.")
 @training_options
-@click.option("--json", "as_json", is_flag=True, help="Print a summary as JSON on standard output.")
+@json_option
 def clean(data: Path, **options: Any) -> None:
     """Give every example its most likely label with a confidence, out of fold, and rank the examples for review."""
     from wsl_toolkit import cleaning
@@ -40,14 +41,14 @@ def clean(data: Path, **options: Any) -> None:
     registry = load_plugins().registry
     loaded = load_data(data, options)
     chosen = fit_options(options, lambda: best_estimator(loaded, registry, seed=options["seed"]))
-    with progress(quiet=options["quiet"]) as listener, listening() as stop:
+    with progress(quiet=is_quiet()) as listener, listening() as stop:
         found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
     frame = cleaning.to_frame(loaded, found)
     results.write_frame(frame, options["out"])
     summary = cleaning.summarise(loaded, found)
     if options["as_json"]:
         print_json({"out": str(options["out"]), "estimator": chosen.estimator.name, **summary})
-    else:
+    elif not is_quiet():
         _show(frame, summary, options["out"])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, fit_options, load_data, training_options
 from wsl_toolkit.plugins import load_plugins
@@ -31,9 +32,9 @@ Examples:
 @training_options
 @click.option("--refit", is_flag=True, help="After the report, train on all examples with the chosen settings.")
 @click.option("--no-track", is_flag=True, help="Do not record the fit in MLflow.")
-@click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]")
+@tracking_uri_option
 @click.option("--experiment", help="MLflow experiment.  [default: wsl-<data>]")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on standard output.")
+@json_option
 def fit(data: Path, **options: Any) -> None:
     """Train a classifier, report how it does on held-out examples, and write a model that takes raw rows.
 
@@ -51,7 +52,7 @@ def fit(data: Path, **options: Any) -> None:
     chosen = fit_options(
         options, lambda: best_estimator(loaded, registry, seed=options["seed"]), refit=options["refit"]
     )
-    with progress(quiet=options["quiet"]) as listener, listening() as stop:
+    with progress(quiet=is_quiet()) as listener, listening() as stop:
         fitted, report = fitting.fit_and_report(loaded, registry, chosen, listener, stop)
     about = {**fitting.describe(chosen, fitted), "held_out": report.to_dict()}
     about["input_dtype"] = str(loaded.x.dtype).removeprefix("torch.")
@@ -60,7 +61,7 @@ def fit(data: Path, **options: Any) -> None:
     run_id = None if options["no_track"] else _track(options, data, model, loaded)
     if options["as_json"]:
         print_json({"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)})
-    else:
+    elif not is_quiet():
         _show(options["out"], chosen, fitted, report, run_id)
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from wsl_toolkit.cli.common import add_common_options, is_verbose
 from wsl_toolkit.errors import WslError, did_you_mean, one_line
 
 
@@ -37,16 +42,25 @@ class LazyGroup(click.Group):
             return None
         module, attribute = self.commands_by_name[cmd_name][0].split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return command if isinstance(command, click.Group) else add_common_options(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the nearest command for a wrong one."""
-        if args and not args[0].startswith("-") and args[0] not in self.commands_by_name:
-            hint = did_you_mean(args[0], self.commands_by_name)
-            raise click.UsageError(f"there is no command {args[0]!r}.{hint}", ctx)
+        known = self.commands_by_name
+        if args and not args[0].startswith("-") and args[0] not in known and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no command {args[0]!r}.{did_you_mean(args[0], known)}", ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete commands from the table: importing all of them would make a shell wait."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in self.commands_by_name.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List commands from the table."""
@@ -55,22 +69,36 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a user's mistake is one line, and a defect of ours says how to see more."""
+        start = time.perf_counter()
         try:
             return super().invoke(ctx)
         except WslError as error:
-            if _wants_traceback():
-                raise
-            raise CliError(str(error), error.exit_code) from error
+            raise _told(error, CliError(str(error), error.exit_code)) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            if _wants_traceback():
-                raise
-            raise CliError(
-                f"unexpected {one_line(error)} (a defect: set WSL_TRACEBACK=1 to see where, and please report it)",
-                70,
-            ) from error
+            text = f"unexpected {one_line(error)} (a defect: --verbose shows where; please report it)"
+            raise _told(error, CliError(text, 70)) from error
+        finally:
+            if ctx.parent is None and is_verbose():
+                click.echo(_cost(time.perf_counter() - start), err=True)
 
 
-def _wants_traceback() -> bool:
-    return os.environ.get("WSL_TRACEBACK") == "1"
+def _told(error: Exception, short: CliError) -> CliError:
+    """Return the short form of an error, after its traceback where that is wanted."""
+    if os.environ.get("WSL_TRACEBACK") == "1":
+        raise error
+    if is_verbose():
+        traceback.print_exception(error, file=sys.stderr)
+    return short
+
+
+def _cost(seconds: float) -> str:
+    """Return what a command took, as the operating system counted it."""
+    text = f"took {seconds:.1f} s"
+    if sys.platform == "win32":
+        return text
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f"{text}, at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20:.0f} MB of memory"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wsl_toolkit.blame import blame
+from wsl_toolkit.cli.common import json_option, seed_option
+from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.components import Component
 from wsl_toolkit.options import ComponentCommand, given_values
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 OWN_VALUED = ("--classes", "--figure", "--seed")
 """Options of this command that take a value, which is therefore no generator's name."""
-OWN_NAMES = frozenset({"generator", "all_generators", "classes", "as_json", "figure", "seed", "all", "json", "help"})
+OWN_NAMES = frozenset(
+    {"generator", "all_generators", "classes", "as_json", "figure", "seed", "all", "json", "help", "quiet", "verbose"}
+)
 
 EPILOG = """\b
 Examples:
@@ -61,12 +65,12 @@ def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
 
 
 @click.command(cls=ComponentCommand, choose=choose, epilog=EPILOG)
-@click.argument("generator", required=False)
+@click.argument("generator", required=False, shell_complete=component_names("generator"))
 @click.option("--all", "all_generators", is_flag=True, help="Place every installed generator on the map.")
 @click.option("--classes", type=click.IntRange(min=2), default=10, show_default=True, help="Number of classes K.")
 @click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), help="Draw it to FILE (.png, .svg, .pdf).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the draws that are shown and tested.")
+@json_option
+@seed_option("Seed of the draws that are shown and tested.")
 def inspect(
     generator: str | None,
     all_generators: bool,

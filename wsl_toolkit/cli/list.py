@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import click
 
+from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.components import ROLES, Estimator, Generator
 from wsl_toolkit.plugins import load_plugins
@@ -16,7 +17,7 @@ from wsl_toolkit.registry import Entry
 
 @click.command("list")
 @click.argument("role", required=False, type=click.Choice(list(ROLES)))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option
 def list_components(role: str | None, as_json: bool) -> None:
     """List the installed components, of one ROLE or of all."""
     plugins = load_plugins()

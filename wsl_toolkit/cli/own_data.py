@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import data_dir_option, device_option, seed_option
+from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.components import Component
 from wsl_toolkit.config import DEFAULT_COMPONENTS
 from wsl_toolkit.formats import sources
@@ -17,7 +19,7 @@ from wsl_toolkit.plugins import load_plugins
 if TYPE_CHECKING:
     from wsl_toolkit.data import Data
 
-FLAGS = frozenset({"--json", "--quiet", "--help", "-h", "--refit", "--no-track"})
+FLAGS = frozenset({"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track"})
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
 
 
@@ -80,30 +82,24 @@ def chosen_component(options: dict[str, Any], role: str) -> tuple[str, dict[str,
 
 def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add DATA and --data-dir."""
-    command = click.option(
-        "--data-dir",
-        envvar="WSL_DATA_DIR",
-        type=click.Path(path_type=Path),
-        default=Path("data"),
-        show_default=True,
-        help="Where DATA is looked for if it is not here.",
-    )(command)
+    command = data_dir_option("Where DATA is looked for if it is not here.")(command)
     return click.argument("data", type=click.Path(path_type=Path))(command)
 
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that train."""
     options = (
-        click.option("--estimator", metavar="NAME", help="Which estimator.  [default: the audit's first choice]"),
-        click.option("--backbone", metavar="NAME", help=f"Which network.  [default: {DEFAULT_COMPONENTS['backbone']}]"),
+        click.option("--estimator", metavar="NAME", help="Which estimator.  [default: the audit's first choice]",
+                     shell_complete=component_names("estimator")),
+        click.option("--backbone", metavar="NAME", help=f"Which network.  [default: {DEFAULT_COMPONENTS['backbone']}]",
+                     shell_complete=component_names("backbone")),
         click.option("--epochs", type=click.IntRange(min=1), help="Passes over the data.  [default: by its size]"),
         click.option("--batch-size", type=click.IntRange(min=1), help="Mini-batch.  [default: by the data's size]"),
         click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.  [default: selected]"),
         click.option("--weight-decay", type=click.FloatRange(min=0), help="l2 regularisation.  [default: selected]"),
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all streams."),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
-        click.option("--quiet", is_flag=True, help="No progress."),
-    )
+        seed_option("Seed of all streams."),
+        device_option,
+    )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command

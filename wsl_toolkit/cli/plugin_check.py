@@ -14,6 +14,7 @@ import click
 from rich.markup import escape
 
 from wsl_toolkit.checkout import Checkout
+from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
 from wsl_toolkit.plugins import PluginRecord, load_plugins, names_of, normal_name
@@ -23,7 +24,7 @@ CONTRACTS = "wsl_toolkit.testing.installed"
 
 @click.command("check")
 @click.argument("target", default=".", metavar="[PATH|NAME]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

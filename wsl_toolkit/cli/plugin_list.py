@@ -8,12 +8,13 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.plugins import PluginRecord, load_plugins, names_of, switched_off
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option
 def list_plugins(as_json: bool) -> None:
     """List the installed plugins: version, components, failures and warnings.
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from wsl_toolkit.cli.console import console
+from wsl_toolkit.cli.common import data_dir_option, json_option, tell
+from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.plugins import load_plugins
 
 EPILOG = """\b
@@ -23,7 +24,9 @@ Examples:
     "--out", type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.  [default: CSV on stdout]"
 )
 @click.option("--id-column", help="A column that names the examples; it is copied to the result.")
-def predict(model: Path, data: Path, out: Path | None, id_column: str | None) -> None:
+@data_dir_option("Where DATA is looked for if it is not here.")
+@json_option
+def predict(model: Path, data: Path, out: Path | None, id_column: str | None, data_dir: Path, as_json: bool) -> None:
     """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
     from wsl_toolkit.formats import raw, results
     from wsl_toolkit.models import Model
@@ -32,12 +35,15 @@ def predict(model: Path, data: Path, out: Path | None, id_column: str | None) ->
     if out is not None:
         results.check_ending(out)
     loaded = Model.load(find_weights(model), load_plugins().registry)
-    x, ids = raw.read_raw(data, loaded, id_column)
+    place = data_dir / data if not data.exists() and (data_dir / data).exists() else data
+    x, ids = raw.read_raw(place, loaded, id_column)
     frame = predictions(loaded, loaded.probabilities(x))
     if ids is not None:
         frame.insert(0, "id", ids)
-    if out is None:
+    if out is not None:
+        results.write_frame(frame, out)
+        tell(f"{len(frame):,} predictions in {out}")
+    if as_json:
+        print_json(frame.to_dict("records"))
+    elif out is None:
         click.echo(frame.to_csv(index=False), nl=False)
-        return
-    results.write_frame(frame, out)
-    console(stderr=True).print(f"{len(frame):,} predictions in {out}", markup=False)

@@ -6,28 +6,36 @@ from pathlib import Path
 
 import click
 
+from wsl_toolkit.cli.common import json_option
+from wsl_toolkit.cli.complete import started_studies
+from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.plugins import load_plugins
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 
 
 @click.command("report")
-@click.argument("study", metavar="STUDY")
+@click.argument("study", metavar="NAME", shell_complete=started_studies)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="One format; CSV has a row for each trial.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A file for one format; a folder for all of them with figures."
 )
-def report(study: str, form: str | None, out: Path | None) -> None:
+@json_option
+def report(study: str, form: str | None, out: Path | None, as_json: bool) -> None:
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_status import started_study
     from wsl_toolkit.files import write_atomically
-    from wsl_toolkit.report.build import as_text, build_report, write_report
+    from wsl_toolkit.report.build import as_plain, as_text, build_report, write_report
     from wsl_toolkit.study.driver import study_states
 
     folder, description = started_study(study)
     built = build_report(description, study_states(description, folder, load_plugins().registry))
-    if out is not None and form in (None, "terminal"):
+    if as_json:
+        if form is not None or out is not None:
+            raise click.UsageError("--json prints the tables: leave --format and --out away")
+        print_json(as_plain(built))
+    elif out is not None and form in (None, "terminal"):
         for path in write_report(built, out):
             click.echo(str(path))
     elif form in (None, "terminal"):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from wsl_toolkit.cli.common import data_dir_option, is_quiet, json_option, tracking_uri_option
+from wsl_toolkit.cli.complete import component_names, run_folders
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import ROLES, Component
 from wsl_toolkit.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
@@ -52,7 +54,9 @@ def role_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --dataset, --generator, --estimator, --backbone."""
     for role, default in reversed(DEFAULT_COMPONENTS.items()):
         help_text = f"Which {role} (see `wsl list {role}`); its own options appear below.  [default: {default}]"
-        command = click.option(f"--{role}", metavar="NAME", help=help_text)(command)
+        command = click.option(f"--{role}", metavar="NAME", help=help_text, shell_complete=component_names(role))(
+            command
+        )
     return command
 
 
@@ -66,20 +70,17 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run", cls=ComponentCommand, choose=choose, epilog=EPILOG)
 @role_options
 @training_options
-@click.option(
-    "--data-dir",
-    envvar="WSL_DATA_DIR",
-    type=click.Path(path_type=Path),
-    default=Path("data"),
-    show_default=True,
-    show_envvar=True,
-    help="Where datasets are kept.",
-)
+@data_dir_option()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A TOML file; flags override it.")
 @click.option("--experiment", help="MLflow experiment.  [default: wsl-<dataset>]")
-@click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]")
+@tracking_uri_option
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag for the run; may be repeated.")
-@click.option("--resume", metavar="RUN", help="Go on with a run that was interrupted: its id, or its folder.")
+@click.option(
+    "--resume",
+    metavar="RUN",
+    help="Go on with a run that was interrupted: its id, or its folder.",
+    shell_complete=run_folders,
+)
 @click.option(
     "--checkpoint-every",
     type=click.IntRange(1),
@@ -87,8 +88,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Save the state every so many epochs.  [default: every 30 s or so, at most 2% of the time]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the resolved configuration as TOML and stop.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress, no table.")
+@json_option
 def run(**options: Any) -> None:
     """Train a classifier from candidate sets, evaluate it, and track the run in MLflow.
 
@@ -98,18 +98,18 @@ def run(**options: Any) -> None:
 
     if options["resume"] is not None:
         _refuse_others(options)
-        with progress(quiet=options["quiet"]) as listener:
+        with progress(quiet=is_quiet()) as listener:
             result = _resume(options, listener)
     else:
         config = _config(options).resolved(load_plugins().registry)
         if options["dry_run"]:
             print_json(config.to_dict()) if options["as_json"] else click.echo(config.to_toml(), nl=False)
             return
-        with progress(quiet=options["quiet"]) as listener:
+        with progress(quiet=is_quiet()) as listener:
             result = _run(config, options, listener)
     if options["as_json"]:
         print_json(result.to_dict())
-    elif not options["quiet"]:
+    elif not is_quiet():
         _show(result, options["tracking_uri"])
 
 
@@ -171,7 +171,7 @@ def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
 
 def _refuse_others(options: dict[str, Any]) -> None:
     """A resumed run keeps its configuration: another one would be another run."""
-    allowed = {"resume", "data_dir", "tracking_uri", "checkpoint_every", "as_json", "quiet"}
+    allowed = {"resume", "data_dir", "tracking_uri", "checkpoint_every", "as_json"}
     for name, value in options.items():
         if name not in allowed and value not in (None, False, ()):
             flag = {"config_file": "config", "tags": "tag"}.get(name, name).replace("_", "-")

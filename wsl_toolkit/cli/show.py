@@ -9,6 +9,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from wsl_toolkit.cli.common import json_option
+from wsl_toolkit.cli.complete import names_of_role
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import ROLES, Component, Estimator, Generator
 from wsl_toolkit.parameters import parameters_of, plain
@@ -17,8 +19,8 @@ from wsl_toolkit.plugins import load_plugins
 
 @click.command()
 @click.argument("role", type=click.Choice(list(ROLES)))
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@click.argument("name", shell_complete=names_of_role)
+@json_option
 def show(role: str, name: str, as_json: bool) -> None:
     """Show one component: parameters, ranges, setting, citation, who provides it.
 

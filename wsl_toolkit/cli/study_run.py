@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import data_dir_option, device_option, is_quiet, json_option, tracking_uri_option
+from wsl_toolkit.cli.complete import component_names, started_studies, study_files
+from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -28,14 +30,14 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--jobs", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]"),
         click.option("--executor", type=click.Choice(["local", "inline"]), default="local", show_default=True,
                      help="Who trains: worker processes, or this process alone."),
-        click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets; repeatable."),
+        click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets; repeatable.",
+                     shell_complete=component_names("dataset")),
         click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
         click.option("--method", "methods", multiple=True, metavar="NAME", help="Only these methods; repeatable."),
-        click.option("--data-dir", envvar="WSL_DATA_DIR", type=click.Path(path_type=Path), default=Path("data"),
-                     show_default=True, show_envvar=True, help="Where datasets are kept."),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps"),
-        click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]"),
-        click.option("--quiet", is_flag=True, help="No progress, no tables."),
+        data_dir_option(),
+        device_option,
+        tracking_uri_option,
+        json_option,
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -43,7 +45,7 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("run", epilog=EPILOG)
-@click.argument("study", metavar="FILE|NAME")
+@click.argument("study", metavar="FILE|NAME", shell_complete=study_files)
 @click.option("--epochs", type=click.IntRange(min=1), help="Epochs of each trial (and at most that many in a search).")
 @click.option("--quick", is_flag=True, help="A small real study: the description's own [quick] part.")
 @working_options
@@ -55,7 +57,7 @@ def run(study: str, epochs: int | None, quick: bool, **options: Any) -> None:
 
 
 @click.command("resume")
-@click.argument("study", metavar="NAME")
+@click.argument("study", metavar="NAME", shell_complete=started_studies)
 @working_options
 def resume(study: str, **options: Any) -> None:
     """Go on with a study that was started here: finished runs are kept, missing ones done, all delivered."""
@@ -68,7 +70,7 @@ def resume(study: str, **options: Any) -> None:
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
-    from wsl_toolkit.report.build import build_report, write_report
+    from wsl_toolkit.report.build import as_plain, build_report, write_report
     from wsl_toolkit.study.delivery import Ledger, experiment_name
     from wsl_toolkit.study.driver import StudyError, check_study, run_study, study_states
     from wsl_toolkit.study.executor import make_executor, usable_cores
@@ -80,7 +82,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     registry = load_plugins().registry
     folder = StudyFolder(HOME, study.name)
     folder.create()
-    with folder.lock(), study_progress(quiet=options["quiet"]) as listener:
+    with folder.lock(), study_progress(quiet=is_quiet()) as listener:
         check_study(study, folder, registry, options["data_dir"])
         if folder.write_study(whole):
             listener.note(f"study {study.name} has a new description; what was finished and still fits is kept")
@@ -98,7 +100,9 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         report = build_report(whole, study_states(whole, folder, registry))
         write_report(report, folder.path / "report")
         ledger.finish_study(folder.path / "report", complete=report.complete)
-    if not options["quiet"]:
+    if options["as_json"]:
+        print_json(as_plain(report))
+    elif not is_quiet():
         print_report(report)
         click.echo(f"\nreport: {folder.path / 'report' / 'report.html'}")
         click.echo(f"runs: experiment {tracker.experiment}, see them with `wsl ui`")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import json_option
+from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.plugins import load_plugins
@@ -31,8 +33,8 @@ def started_study(name: str) -> tuple[StudyFolder, Study]:
 
 
 @click.command("status")
-@click.argument("study", metavar="NAME")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@click.argument("study", metavar="NAME", shell_complete=started_studies)
+@json_option
 def status(study: str, as_json: bool) -> None:
     """Say which cells are complete, which are under way, and whether anybody works on them."""
     from wsl_toolkit.study.driver import study_states
@@ -76,7 +78,7 @@ def _row(state: CellState) -> dict[str, Any]:
 
 
 @click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@json_option
 def list_studies(as_json: bool) -> None:
     """List the built-in studies and those that were started in this directory."""
     builtin = {name: str(values.get("title", "")) for name, values in builtin_studies().items()}

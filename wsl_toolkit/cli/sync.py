@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
+from wsl_toolkit.cli.console import print_json
+
 
 @click.command()
-@click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]")
-@click.option("--quiet", is_flag=True, help="Say nothing unless something is left.")
-def sync(tracking_uri: str | None, quiet: bool) -> None:
+@tracking_uri_option
+@json_option
+def sync(tracking_uri: str | None, as_json: bool) -> None:
     """Deliver to the tracking store what it did not take while runs were at work.
 
     Runs keep their record in wsl-runs/. Whatever of it the store lacks is sent, and nothing is sent twice, so this
@@ -22,12 +25,14 @@ def sync(tracking_uri: str | None, quiet: bool) -> None:
 
     delivery.sweep(HOME, note)
     waiting = delivery.waiting(HOME)
-    if not waiting:
-        if not quiet:
-            click.echo("nothing waits: the tracking store has everything")
-        return
-    uri = choose_uri(tracking_uri)
-    tracker = Tracker(uri, waiting[0].fact("experiment"))
-    for folder, text in delivery.sync(tracker, waiting):
-        if not quiet or not folder.fact("delivered"):
-            click.echo(f"run {folder.run_id}: {redact(text)}")
+    told: dict[str, str] = {}
+    if waiting:
+        tracker = Tracker(choose_uri(tracking_uri), waiting[0].fact("experiment"))
+        for folder, text in delivery.sync(tracker, waiting):
+            told[folder.run_id] = redact(text)
+            if not as_json and (not is_quiet() or not folder.fact("delivered")):
+                click.echo(f"run {folder.run_id}: {redact(text)}")
+    if as_json:
+        print_json(told)
+    elif not waiting and not is_quiet():
+        click.echo("nothing waits: the tracking store has everything")

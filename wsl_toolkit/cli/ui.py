@@ -13,6 +13,7 @@ import webbrowser
 
 import click
 
+from wsl_toolkit.cli.common import tracking_uri_option
 from wsl_toolkit.errors import ConfigError, TrackingError
 
 START_SECONDS = 90
@@ -30,7 +31,7 @@ SETTINGS = {
 @click.option(
     "--port", default=5000, show_default=True, type=click.IntRange(1, 65535), help="Port; the next free one if taken."
 )
-@click.option("--tracking-uri", help="MLflow store.  [default: MLFLOW_TRACKING_URI, else wsl-runs/mlflow.db]")
+@tracking_uri_option
 @click.option("--experiment", help="Open this experiment.  [default: the one with the newest run]")
 @click.option("--open/--no-open", "open_browser", default=True, help="Open a browser window.")
 def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, open_browser: bool) -> None:

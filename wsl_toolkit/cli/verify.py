@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet, json_option, tell
+from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import Component
 from wsl_toolkit.options import ComponentCommand, given_values
@@ -55,10 +57,24 @@ def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
 
 @click.command("verify", cls=ComponentCommand, choose=choose, epilog=EPILOG)
 @click.option("--classes", "num_classes", type=click.IntRange(2, 12), default=4, show_default=True, help="K.")
-@click.option("--estimator", "estimators", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
-@click.option("--generator", "generators", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--estimator",
+    "estimators",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one; may be repeated.",
+    shell_complete=component_names("estimator"),
+)
+@click.option(
+    "--generator",
+    "generators",
+    multiple=True,
+    metavar="NAME",
+    help="Only this one; may be repeated.",
+    shell_complete=component_names("generator"),
+)
 @click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Write a figure (.png, .svg, .pdf).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+@json_option
 @click.option("--monte-carlo", is_flag=True, help="Learn on a known distribution instead: excess risk and bias.")
 @click.pass_context
 def verify(ctx: click.Context, /, **options: Any) -> None:
@@ -116,7 +132,7 @@ def _matrix(estimators: list[Request], generators: list[Request], options: dict[
         from wsl_toolkit.plots.verify import draw_matrix
 
         draw_matrix(matrix, options["figure"])
-        click.echo(f"figure: {options['figure']}", err=True)
+        tell(f"figure: {options['figure']}")
     return not matrix.broken
 
 
@@ -124,7 +140,7 @@ def _matrix(estimators: list[Request], generators: list[Request], options: dict[
 def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a bar on a terminal's standard error; elsewhere keep quiet."""
     out = console(stderr=True)
-    if not out.is_terminal:
+    if is_quiet() or not out.is_terminal:
         yield lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

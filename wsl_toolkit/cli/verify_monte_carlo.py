@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import click
 
 from wsl_toolkit.blame import blame
+from wsl_toolkit.cli.common import tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.errors import ConfigError
@@ -47,7 +47,7 @@ def run(estimators: list[Request], generators: list[Request], options: dict[str,
         from wsl_toolkit.plots.verify import draw_monte_carlo
 
         draw_monte_carlo(found.consistency, found.bias, found.generator, options["figure"])
-        click.echo(f"figure: {options['figure']}", err=True)
+        tell(f"figure: {options['figure']}")
 
 
 def _generator(registry: Registry, requests: list[Request]) -> Generator:

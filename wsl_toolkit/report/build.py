@@ -73,6 +73,22 @@ def as_text(report: Report, form: str) -> str:
     return page.html_page(report.title, report.standing, report.tables, _images(build_figures(report)))
 
 
+def as_plain(report: Report) -> dict[str, Any]:
+    """Return the report's standing and tables as plain values, for JSON."""
+    tables = [
+        {
+            "key": table.key,
+            "title": table.title,
+            "columns": list(table.columns),
+            "rows": [[entry.text for entry in row] for row in table.rows],
+            "bold": [[entry.bold for entry in row] for row in table.rows],
+            "note": table.note,
+        }
+        for table in report.tables
+    ]
+    return {"study": report.study.name, "title": report.title, "complete": report.complete, "tables": tables}
+
+
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write every form of the report below a folder; return the files."""
     drawn = _images(build_figures(report))

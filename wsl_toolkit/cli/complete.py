@@ -1,0 +1,58 @@
+"""What a shell offers after Tab: components, studies and runs; quick, because somebody waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import resources
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from wsl_toolkit.plugins import load_plugins
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+HOME = Path("wsl-runs")
+"""Looked into by name alone: importing the modules that own these folders would import torch."""
+
+
+def component_names(role: str) -> Completer:
+    """Return a completer for the installed components of a role, each with its summary."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        registry = load_plugins().registry
+        names = (name for name in registry.names(role) if name.startswith(incomplete))
+        return [CompletionItem(name, help=registry.entry(role, name).cls.summary()) for name in names]
+
+    return complete
+
+
+def names_of_role(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a component of the role that was typed before it."""
+    role = ctx.params.get("role")
+    return component_names(role)(ctx, param, incomplete) if role else []
+
+
+def started_studies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the studies that were started in this directory."""
+    return _items((path.parent.name for path in (HOME / "studies").glob("*/study.toml")), incomplete)
+
+
+def study_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete built-in studies and, below them, files."""
+    folder = resources.files("wsl_toolkit") / "studies"
+    names = (file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    return [*_items(names, incomplete), CompletionItem(incomplete, type="file")]
+
+
+def run_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the runs of this directory that have no result yet, which are those that can be resumed."""
+    open_runs = (
+        path.parent.name for path in (HOME / "runs").glob("*/run.json") if not (path.parent / "result.json").exists()
+    )
+    return _items(open_runs, incomplete)
+
+
+def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
