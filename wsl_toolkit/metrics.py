@@ -7,7 +7,12 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, State
 
-CLEAN_LABEL_METRICS = ("test/accuracy", "validation/oracle_accuracy", "train/oracle_accuracy")
+CLEAN_LABEL_METRICS = (
+    "test/accuracy",
+    "validation/oracle_accuracy",
+    "validation/oracle_confidence",
+    "train/oracle_accuracy",
+)
 """Metrics that were computed with true labels; none may select a model except the ones marked oracle."""
 
 
@@ -31,6 +36,13 @@ def approximated_accuracy(logits: Tensor, candidates: Tensor) -> Tensor:
     """Return AA, the mean confidence that the predicted class is the true one given the set."""
     r = candidate_confidence(logits, candidates)
     return r.gather(1, logits.argmax(1, keepdim=True)).mean()
+
+
+def true_label_confidence(logits: Tensor, candidates: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean confidence r_y that a model gives the true label within its set; unknown labels do not count."""
+    known = labels >= 0
+    r = candidate_confidence(logits, candidates).gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    return (r * known).sum() / known.sum()
 
 
 def held_out_risk(estimator: Estimator, logits: Tensor, candidates: Tensor, shared: State) -> Tensor:

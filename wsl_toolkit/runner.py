@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from wsl_toolkit import environment, summary
+from wsl_toolkit import diagnostics, environment, summary
 from wsl_toolkit.blame import blame
 from wsl_toolkit.checkpoints import Checkpoints
 from wsl_toolkit.config import RunConfig, from_dict, read_toml
@@ -184,6 +184,8 @@ def _trial(session: Session, config: RunConfig, seed: int, tracked: TrackedRun) 
             )
     tracked.flush()
     tracked.log_figure(summary.curve_figure([result.records], summary.run_name(config)), "figures/learning_curve.png")
+    for name, figure in diagnostics.trial_figures(result.model, problem, result.records, summary.run_name(config)):
+        tracked.log_figure(figure, f"figures/{name}.png")
     tracked.log_model(*summary.deployable(result.model, problem, session.parts.data))
     return result
 
@@ -295,9 +297,10 @@ def _log_outcome(tracked: TrackedRun, result: RunResult, outcomes: list[TrialOut
     errors = {f"{key}_stderr": value for key, value in result.stderr.items()}
     tracked.log_summary({**means, **errors}, result.config.training.epochs)
     if len(outcomes) > 1:
-        tracked.log_figure(
-            summary.curve_figure([o.records for o in outcomes], result.name), "figures/learning_curve.png"
-        )
+        records = [outcome.records for outcome in outcomes]
+        tracked.log_figure(summary.curve_figure(records, result.name), "figures/learning_curve.png")
+        if figure := diagnostics.confidence_figure(records, None, result.name):
+            tracked.log_figure(figure, "figures/true_label_confidence.png")
     tracked.describe(summary.describe_result(result))
     tracked.folder.write_result(result.to_dict() if len(outcomes) > 1 else summary.trial_facts(outcomes[0]))
 

@@ -147,6 +147,8 @@ def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True
                 found["validation/risk"] = metrics.held_out_risk(risk.estimator, known, mask, risk.shared())
             if validation_y is not None:
                 found["validation/oracle_accuracy"] = metrics.accuracy(logits["validation"], validation_y)
+                truth = validation_y[labelled.to(device)]
+                found["validation/oracle_confidence"] = metrics.true_label_confidence(known, mask, truth)
         if "test" in logits and test_y is not None:
             found["test/accuracy"] = metrics.accuracy(logits["test"], test_y)
         return found

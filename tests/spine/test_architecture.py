@@ -22,7 +22,7 @@ LAYERS = [
     {"plugins", "blame", "engine", "config", "theory", "problem", "records", "environment"},
     {"tracking", "trial_memory", "trial", "result", "options", "plots", "stacking"},
     {"delivery", "formats", "audit", "testing", "scaffold", "checkout"},
-    {"tracked_run", "fitting", "doctor"},
+    {"tracked_run", "fitting", "doctor", "diagnostics"},
     {"session", "models", "sklearn"},
     {"summary", "cleaning", "serving"},
     {"runner"},

@@ -43,6 +43,11 @@ def figure(**kwargs: Any) -> Iterator[tuple[Any, Any]]:
         yield canvas_figure, canvas_figure.subplots(**kwargs)
 
 
+def plain(text: str) -> str:
+    """Return text that matplotlib shows as it is, dollar signs included."""
+    return text.replace("$", r"\$")
+
+
 def save(canvas_figure: Any, path: Path) -> None:
     """Write a figure atomically; the suffix (png, svg, pdf) says the format."""
     suffix = check_format(path)

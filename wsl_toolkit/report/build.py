@@ -56,6 +56,7 @@ def build_figures(report: Report) -> dict[str, Any]:
     drawn = {
         "accuracy": figures.accuracy_curves(study, states),
         "risk": figures.risk_curves(study, states),
+        "risk-spread": figures.risk_spread(study, states),
     }
     for number, row in enumerate(rows_of(study, states), start=1):
         drawn[f"search-{number:02d}"] = figures.heat_maps(study, row)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from wsl_toolkit.plots.curves import mean_and_band
-from wsl_toolkit.plots.style import PALETTE, figure
+from wsl_toolkit.plots.style import PALETTE, figure, plain
 from wsl_toolkit.report.tables import Row, oracle_mark, rows_of
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.description import Study, component_label
 from wsl_toolkit.study.selection import METRICS, varying
 
 PANEL = (3.4, 2.6)
+MARKERS = "osD^vP*X"
 
 
 def accuracy_curves(study: Study, states: Sequence[CellState]) -> Any | None:
@@ -45,8 +47,8 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
             for number, state in enumerate(row.states):
                 curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
                 if curves:
-                    mean_and_band(panel, curves, _plain(state.cell.method.label), color=PALETTE[number % len(PALETTE)])
-            panel.set_title(_plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
+                    mean_and_band(panel, curves, plain(state.cell.method.label), color=PALETTE[number % len(PALETTE)])
+            panel.set_title(plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
             panel.set_xlabel("epoch")
             panel.set_ylabel(ylabel)
         first = next(panel for panel in panels.flat if panel.get_visible())
@@ -54,6 +56,36 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
         if mark := oracle_mark(study).strip():
             canvas.suptitle(mark, fontsize="small")
     return canvas
+
+
+def risk_spread(study: Study, states: Sequence[CellState]) -> Any | None:
+    """Return how much the empirical risk varies over trials, by method and setting: the paper's bold numbers."""
+    rows = [row for row in rows_of(study, states) if any(len(_last(s, "train/risk")) > 1 for s in row.states)]
+    if not rows:
+        return None
+    labels = [f"{_data_label(row)}, {row.setting.sets_label}" for row in rows]
+    with figure(figsize=(6.4, 1.4 + 0.34 * len(rows))) as (canvas, axes):
+        for number, method in enumerate(study.methods):
+            found = {
+                place: statistics.stdev(values)
+                for place, row in enumerate(rows)
+                for state in row.states
+                if state.cell.method.label == method.label and len(values := _last(state, "train/risk")) > 1
+            }
+            # A little apart from each other, so that equal values stay visible.
+            heights = [place + 0.12 * (number - (len(study.methods) - 1) / 2) for place in found]
+            colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
+            axes.plot(list(found.values()), heights, marker, color=colour, label=plain(method.label))
+        axes.set_yticks(range(len(rows)), labels, fontsize="x-small", parse_math=False)
+        axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"standard deviation of the risk over trials{oracle_mark(study)}")
+        if all(value > 0 for line in axes.lines for value in line.get_xdata()):
+            axes.set_xscale("log")
+        axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+    return canvas
+
+
+def _last(state: CellState, metric: str) -> list[float]:
+    return [trial.history[metric][-1] for trial in state.finished if metric in trial.history]
 
 
 def heat_maps(study: Study, row: Row) -> Any | None:
@@ -67,7 +99,7 @@ def heat_maps(study: Study, row: Row) -> Any | None:
         for panel, (state, (down, across)) in zip(panels[0], shown, strict=True):
             _heat_map(panel, state, down, across)
         canvas.suptitle(
-            _plain(f"{row.setting.label}: {METRICS[study.selection.rule][0]}{oracle_mark(study)}"), fontsize="small"
+            plain(f"{row.setting.label}: {METRICS[study.selection.rule][0]}{oracle_mark(study)}"), fontsize="small"
         )
     return canvas
 
@@ -102,15 +134,10 @@ def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
         panel.plot(x, y, "X", color="white", markeredgecolor="black", markersize=10)
     panel.set_xticks(range(len(space[across])), [f"{v:g}" for v in space[across]], rotation=45, fontsize="x-small")
     panel.set_yticks(range(len(space[down])), [f"{v:g}" for v in space[down]], fontsize="x-small")
-    panel.set_xlabel(_plain(across))
-    panel.set_ylabel(_plain(down))
-    panel.set_title(_plain(state.cell.method.label), fontsize="small")
+    panel.set_xlabel(plain(across))
+    panel.set_ylabel(plain(down))
+    panel.set_title(plain(state.cell.method.label), fontsize="small")
     panel.grid(visible=False)
-
-
-def _plain(text: str) -> str:
-    """Return text that matplotlib shows as it is, dollar signs included."""
-    return text.replace("$", r"\$")
 
 
 def _place(row: Row) -> tuple[str, str]:
