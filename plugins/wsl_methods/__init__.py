@@ -12,7 +12,14 @@ from wsl_toolkit import Estimator, hookimpl
 WSL_API = "1.0"
 """The plugin API that these methods are written for."""
 
-MODULES = ("cavl",)
+MODULES = (
+    "cavl",
+    "cpe",
+    "discriminative",
+    "order_preserving",
+    "scarce",
+    "transition_risk",
+)
 """The modules that add estimators; each has a list `ESTIMATORS`."""
 
 

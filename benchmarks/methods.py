@@ -1,0 +1,77 @@
+"""What an epoch of every method costs, relative to `ppl`: the same network, examples and batches for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.harness import Row, Section, measure, ratio
+from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone
+from wsl_toolkit.components import Estimator
+from wsl_toolkit.engine import Trainer
+from wsl_toolkit.execution import choose_plan
+from wsl_toolkit.optimisers import make_optimizer
+from wsl_toolkit.parameters import parameters_of
+from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.risk import Risk
+
+BATCH = 100
+REFERENCE = "ppl"
+SIZES = {"linear": (5_000, (48,), 23), "mlp": (5_000, (784,), 10)}
+"""Examples, their shape, classes: about MSRCv2's, and the leaderboard's part of MNIST."""
+
+
+def sections(quick: bool) -> list[Section]:
+    """Time an epoch of each method on each network."""
+    return [compare(network, rounds=1 if quick else 7, scale=0.1 if quick else 1.0) for network in SIZES]
+
+
+def compare(network: str, rounds: int, scale: float) -> Section:
+    """Time an epoch of all methods, round by round, and compare with the reference."""
+    n, shape, num_classes = SIZES[network]
+    problem = Synthetic.draw(int(n * scale), shape, num_classes)
+    names = methods()
+    cases = {name: epoch_of(problem, network, name) for name in names}
+    seconds = measure(cases, rounds=rounds)
+    rows = [Row.of(f"{network}: {name}", ratio(seconds, name, REFERENCE)) for name in names if name != REFERENCE]
+    note = (
+        f"One epoch of {int(n * scale):,} examples, batch {BATCH}, one model at a time, relative to `{REFERENCE}`. "
+        "Methods that can be stacked cost less in studies."
+    )
+    return Section(
+        title=f"Cost of methods, {network}",
+        note=note,
+        rows=tuple(sorted(rows, key=lambda row: row.median)),
+        details=seconds,
+    )
+
+
+def methods() -> list[str]:
+    """Return the estimators that can train and need no parameter."""
+    registry = load_plugins().registry
+    classes = {name: registry.get("estimator", name) for name in registry.names("estimator")}
+    return [
+        name
+        for name, cls in classes.items()
+        if cls.trains and not any(parameter.required for parameter in parameters_of(cls).values())
+    ]
+
+
+def epoch_of(problem: Synthetic, network: str, name: str) -> Callable[[], Any]:
+    """Return a function that trains a method for one more epoch."""
+    method: Estimator = load_plugins().registry.create("estimator", name, {})
+    model = method.extend(backbone(network, problem))
+    trainer = Trainer(
+        model=model,
+        risk=Risk(method, problem.candidates),
+        inputs=problem.x,
+        optimizer=make_optimizer("sgd", model.parameters(), LR, WEIGHT_DECAY, MOMENTUM),
+        scheduler=None,
+        batch_size=BATCH,
+        shuffle=torch.Generator().manual_seed(0),
+        evaluate=lambda model, risk: {},
+        plan=choose_plan(model, problem.x, batch_size=BATCH),
+    )
+    return lambda: list(trainer.epochs(trainer.epoch + 1))
