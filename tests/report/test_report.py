@@ -147,7 +147,11 @@ def test_csv_holds_every_trial_and_no_formula(report: Report) -> None:
 def test_all_files_are_written_and_agree(report: Report, tmp_path: Path) -> None:
     files = {path.name for path in write_report(report, tmp_path)}
     texts = {"report.md", "report.tex", "report.html", "trials.csv", "curves.csv", "search.csv"}
-    assert texts | {"accuracy.png", "risk.png", "search-01.png", "search-02.png"} == files
+    assert (
+        texts
+        | {"accuracy.png", "critical-difference.png", "risk.png", "risk-spread.png", "search-01.png", "search-02.png"}
+        == files
+    )
     assert {path.name for path in tmp_path.iterdir()} == files
     for name in files:
         if name.endswith(".png"):

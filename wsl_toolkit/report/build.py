@@ -11,7 +11,17 @@ import attrs
 
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.report import figures, formats, page, raw
-from wsl_toolkit.report.tables import Table, accuracy_table, rank_table, risk_table, rows_of, selection_table
+from wsl_toolkit.report.rank_figure import critical_difference_diagram
+from wsl_toolkit.report.ranking import rank_table, ranking
+from wsl_toolkit.report.tables import (
+    MANY_METHODS,
+    Table,
+    accuracy_table,
+    readable,
+    risk_table,
+    rows_of,
+    selection_table,
+)
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.description import Study
 
@@ -39,21 +49,24 @@ class Report:
         """How much of the study is in this report."""
         done = sum(state.done for state in self.states)
         if self.complete:
-            return f"Complete: {done} cells of {self.study.trials} trials each."
+            return f"Complete: {done} cells of {self.study.trials_words} each."
         return f"PARTIAL: {done} of {len(self.states)} cells are complete."
 
 
 def build_report(study: Study, states: Sequence[CellState]) -> Report:
     """Make the tables of whatever is there."""
-    tables = [accuracy_table(study, states), risk_table(study, states)]
+    tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
     tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
     return Report(study=study, states=tuple(states), tables=tuple(table for table in tables if table.rows))
 
 
 def build_figures(report: Report) -> dict[str, Any]:
-    """Draw the figures, by file name."""
+    """Draw the figures, by file name; lines and panels of very many methods would show nothing, and are left out."""
     study, states = report.study, report.states
-    drawn = {
+    drawn = {"critical-difference": critical_difference_diagram(ranking(study, states))}
+    if len(study.methods) > MANY_METHODS:
+        return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+    drawn |= {
         "accuracy": figures.accuracy_curves(study, states),
         "risk": figures.risk_curves(study, states),
         "risk-spread": figures.risk_spread(study, states),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from wsl_toolkit.report.paper import PaperRisk, paper_risks
-from wsl_toolkit.report.statistics import best_and_ties, estimate, ranks
+from wsl_toolkit.report.statistics import best_and_ties, estimate
 from wsl_toolkit.study.cells import CellState
 from wsl_toolkit.study.description import Study, StudySetting, component_label
 from wsl_toolkit.study.jobs import DIVERGED
@@ -15,6 +15,8 @@ from wsl_toolkit.study.selection import METRICS
 from wsl_toolkit.study.store import describe_point
 
 NOTHING = "–"
+MANY_METHODS = 12
+"""Tables of more methods than this have a row for each instead of a column."""
 
 
 @attrs.frozen
@@ -36,6 +38,20 @@ class Table:
     note: str = ""
     labels: int = 1
     """How many columns from the left are text; the others are numbers."""
+
+
+def readable(table: Table) -> Table:
+    """Return the table as it is, or turned over if so many methods are its columns that nobody could read it."""
+    headings, methods = table.columns[: table.labels], table.columns[table.labels :]
+    if len(methods) <= MANY_METHODS:
+        return table
+    names = (", ".join(entry.text for entry in row[: table.labels]) for row in table.rows)
+    return attrs.evolve(
+        table,
+        columns=(f"method \\ {', '.join(headings)}", *names),
+        rows=tuple((Entry(name), *(row[table.labels + i] for row in table.rows)) for i, name in enumerate(methods)),
+        labels=1,
+    )
 
 
 @attrs.frozen
@@ -81,11 +97,11 @@ def by_seed(state: CellState, metric: str) -> dict[int, float]:
 
 def shown_trials(state: CellState) -> str:
     """Return how many trials stand behind a cell if it is not all of them."""
-    missing = state.cell.study.trials - len(state.finished)
+    missing = state.cell.trials - len(state.finished)
     diverged = sum(r is not None and r.status == DIVERGED for r in state.results)
     if not missing:
         return ""
-    words = f"{len(state.finished)} of {state.cell.study.trials} trials"
+    words = f"{len(state.finished)} of {state.cell.trials} trials"
     return f" ({words}{f', {diverged} diverged' if diverged else ''})"
 
 
@@ -114,7 +130,7 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
         columns=(*headings, *(m.label for m in study.methods)),
         rows=tuple(rows),
         labels=len(headings),
-        note=f"Mean ± standard error over {study.trials} trials with the same splits and candidate sets. {tied}",
+        note=f"Mean ± standard error over {study.trials_words} with the same splits and candidate sets. {tied}",
     )
 
 
@@ -185,29 +201,4 @@ def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
         rows=tuple(rows),
         note=f"Chosen by {study.selection}; no test label was within reach of the search.",
         labels=len(left),
-    )
-
-
-def rank_table(study: Study, states: Sequence[CellState]) -> Table | None:
-    """Return the mean rank of each method by accuracy, over the settings where all methods have one."""
-    complete = []
-    for row in rows_of(study, states):
-        means = {s.cell.method.label: by_seed(s, "test/accuracy") for s in row.states}
-        if all(means.values()):
-            complete.append(ranks({label: estimate(list(v.values())).mean for label, v in means.items()}))
-    if not complete or len(study.methods) < 2:
-        return None
-    labels = [m.label for m in study.methods]
-    mean = {label: sum(r[label] for r in complete) / len(complete) for label in labels}
-    first = {label: sum(r[label] == 1 for r in complete) for label in labels}
-    order = sorted(labels, key=lambda label: mean[label])
-    return Table(
-        key="ranks",
-        title=f"Mean rank by test accuracy{oracle_mark(study)}",
-        columns=("method", "mean rank", "times first"),
-        rows=tuple(
-            (Entry(label), Entry(f"{mean[label]:.2f}", bold=mean[label] == mean[order[0]]), Entry(str(first[label])))
-            for label in order
-        ),
-        note=f"Over {len(complete)} setting{'s' if len(complete) > 1 else ''}; 1 is best.",
     )

@@ -47,7 +47,7 @@ class CellState:
     @property
     def done(self) -> bool:
         """Whether every trial has its result."""
-        return len(self.trials) == self.cell.study.trials and all(r is not None for r in self.results)
+        return len(self.trials) == self.cell.trials and all(r is not None for r in self.results)
 
     @property
     def finished(self) -> tuple[JobResult, ...]:
@@ -75,15 +75,15 @@ def cell_state(cell: Cell, results: Results, registry: Registry) -> CellState:
 def _follow(cell: Cell, results: Results, registry: Registry) -> CellState:
     study = cell.study
     if not cell.space:
-        trials = tuple(_trial(cell, {}, seed, results, registry) for seed in study.seeds)
+        trials = tuple(_trial(cell, {}, seed, results, registry) for seed in cell.seeds)
         return _state(cell, (), trials, results)
-    seeds = study.seeds if study.selection.per_trial else study.seeds[:1]
+    seeds = cell.seeds if study.selection.per_trial else cell.seeds[:1]
     searches = tuple(_search(cell, seed, results, registry) for seed in seeds)
     chosen = {search.seed: search.chosen for search in searches}
     first = searches[0].chosen
     trials = tuple(
         _trial(cell, pick.point, seed, results, registry)
-        for seed in study.seeds
+        for seed in cell.seeds
         if (pick := chosen[seed] if study.selection.per_trial else first) is not None
     )
     return _state(cell, searches, trials, results)
@@ -97,7 +97,7 @@ def _state(cell: Cell, searches: tuple[SeedSearch, ...], trials: tuple[Job, ...]
     search = cell.study.search
     per_search = search.points * cell.study.selection.folds if search.strategy != "grid" and cell.space else 0
     known = {job.id for one in searches for job in one.jobs}
-    planned = max(len(known), per_search * len(searches)) + cell.study.trials
+    planned = max(len(known), per_search * len(searches)) + cell.trials
     return CellState(cell=cell, searches=searches, trials=trials, results=found, missing=unique, planned=planned)
 
 
@@ -140,7 +140,7 @@ def _point_jobs(
 ) -> tuple[Job, ...]:
     data = results.digests.get(cell.setting.data_label, "")
     selection = cell.study.selection
-    config = cell.config(point, seed=seed, epochs=cell.study.search.epochs, registry=registry)
+    config = cell.config(point, seed=seed, epochs=cell.search_epochs, registry=registry)
     return tuple(
         make_job(
             config,

@@ -92,6 +92,8 @@ class StudySetting:
     training: dict[str, Any] = attrs.field(factory=dict)
     name: str | None = None
     """What the data is called in tables, where its component's name says too little (`mat`)."""
+    trials: int | None = None
+    """How many trials it has where that differs from the study's, because it is dear."""
 
     @property
     def data_label(self) -> str:
@@ -163,9 +165,11 @@ class Study:
                 raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
 
     @property
-    def seeds(self) -> range:
-        """The trials' seeds."""
-        return range(self.seed, self.seed + self.trials)
+    def trials_words(self) -> str:
+        """How many trials a cell has, as people say it: '5 trials', '3 to 10 trials'."""
+        counts = {setting.trials or self.trials for setting in self.settings}
+        most = f"{max(counts)} trial{'s' if max(counts) > 1 else ''}"
+        return most if len(counts) == 1 else f"{min(counts)} to {most}"
 
     def cells(self) -> Iterator[Cell]:
         """Yield every setting with every method, setting by setting, so that early results make whole rows."""
@@ -181,6 +185,7 @@ class Study:
                 "backbone": _table(s.backbone),
                 **({"training": s.training} if s.training else {}),
                 **({"label": s.name} if s.name else {}),
+                **({"trials": s.trials} if s.trials else {}),
             }
             for s in self.settings
         ]
@@ -224,6 +229,23 @@ class Cell:
     def space(self) -> dict[str, Any]:
         """What is searched for this method."""
         return {**self.study.search.space, **self.method.space}
+
+    @property
+    def trials(self) -> int:
+        """How many trials it has."""
+        return self.setting.trials or self.study.trials
+
+    @property
+    def seeds(self) -> range:
+        """The trials' seeds."""
+        return range(self.study.seed, self.study.seed + self.trials)
+
+    @property
+    def search_epochs(self) -> int | None:
+        """How long a search run is: as the search says, but never longer than a trial."""
+        longest = {**self.study.training, **self.setting.training, **self.method.training}.get("epochs")
+        wanted = self.study.search.epochs
+        return wanted if wanted is None or longest is None else min(wanted, longest)
 
     def config(self, point: Mapping[str, Any], *, seed: int, epochs: int | None, registry: Registry) -> RunConfig:
         """Return the complete configuration of one run at one point of the search space, every value checked."""
@@ -291,7 +313,7 @@ def _settings(item: Any, where: str) -> Iterator[StudySetting]:
     table = _dict(item, f"{where}: [[settings]]")
     roles = ("dataset", "generator", "backbone")
     for key in table:
-        if key not in (*roles, "training", "label"):
+        if key not in (*roles, "training", "label", "trials"):
             raise ConfigError(f"{where}: [[settings]]: unknown key {key!r}.{did_you_mean(key, roles)}")
     for role in ("dataset", "backbone"):
         if role not in table:
@@ -304,10 +326,15 @@ def _settings(item: Any, where: str) -> Iterator[StudySetting]:
     ]
     training = _training(table.get("training", {}), f"{where}: [settings.training]")
     name = coerce(table["label"], str, f"{where}: [[settings]] label") if "label" in table else None
+    trials = coerce(table["trials"], int, f"{where}: [[settings]] trials") if "trials" in table else None
+    if trials is not None and trials < 1:
+        raise ConfigError(f"{where}: [[settings]] trials must be >= 1, not {trials}")
     for dataset, generator, backbone in itertools.product(*choices):
         assert dataset is not None
         assert backbone is not None
-        yield StudySetting(dataset=dataset, generator=generator, backbone=backbone, training=training, name=name)
+        yield StudySetting(
+            dataset=dataset, generator=generator, backbone=backbone, training=training, name=name, trials=trials
+        )
 
 
 def _method(item: Any, where: str) -> Method:

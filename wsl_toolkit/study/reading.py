@@ -1,11 +1,10 @@
-"""Where a study comes from: a TOML or Python file, a built-in's name, or a folder of an earlier start."""
+"""Where a study comes from: a TOML or Python file, the name of an installed one, or the folder of an earlier start."""
 
 from __future__ import annotations
 
 import runpy
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,35 @@ import attrs
 
 from wsl_toolkit.config import read_toml
 from wsl_toolkit.errors import ConfigError, did_you_mean, one_line
+from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.study.description import Study, from_dict
 
 QUICK_EPOCHS = 3
 QUICK_TRIALS = 2
 
 
+def study_files() -> dict[str, Path]:
+    """Return the files of the studies that come with the toolkit and with sound plugins, by the studies' names.
+
+    A plugin ships studies as TOML files in a folder `studies` of its package. A name that is taken already, ours first,
+    is told apart by its distribution: `wsl-mine:real-world`.
+    """
+    found: dict[str, Path] = {}
+    packages = {"wsl_toolkit": ""}
+    for record in load_plugins().records:
+        if record.status == "ok":
+            packages.setdefault(record.target.partition(":")[0].partition(".")[0], record.distribution)
+    for package, distribution in packages.items():
+        spec = find_spec(package)
+        for place in (spec.submodule_search_locations if spec else None) or ():  # a plugin of one file has no folder
+            for file in sorted((Path(place) / "studies").glob("*.toml")):
+                found[file.stem if file.stem not in found else f"{distribution}:{file.stem}"] = file
+    return found
+
+
 def builtin_studies() -> dict[str, dict[str, Any]]:
-    """Return the studies that come with the toolkit, by name, as plain values."""
-    folder = resources.files("wsl_toolkit") / "studies"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-    return {file.name.removesuffix(".toml"): tomllib.loads(file.read_text(encoding="utf-8")) for file in files}
+    """Return the studies that come with the toolkit and its plugins, by name, as plain values."""
+    return {name: read_toml(file) for name, file in study_files().items()}
 
 
 def find_values(what: str) -> tuple[dict[str, Any], str]:
@@ -33,22 +50,22 @@ def find_values(what: str) -> tuple[dict[str, Any], str]:
         return _from_python(path).to_dict(), what
     if path.suffix == ".toml" or path.is_file():
         return _with_base(read_toml(path), what), what
-    builtin = builtin_studies()
-    if what not in builtin:
-        hint = did_you_mean(what, builtin) or f" Built in: {', '.join(builtin)}."
+    files = study_files()
+    if what not in files:
+        hint = did_you_mean(what, files) or f" Built in: {', '.join(files)}."
         raise ConfigError(f"there is no study {what!r}, neither a file nor a built-in.{hint}")
-    return _with_base(builtin[what], f"study {what}"), f"study {what}"
+    return _with_base(read_toml(files[what]), f"study {what}"), f"study {what}"
 
 
 def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Lay a description over the built-in study that it names as its `base`."""
     if "base" not in values:
         return values
-    builtin = builtin_studies()
-    base = values["base"]
-    if base not in builtin or "base" in builtin[base]:
-        raise ConfigError(f"{where}: base must be a built-in study of its own, not {base!r}")
-    return _overlay(builtin[base], {key: value for key, value in values.items() if key != "base"})
+    files = study_files()
+    base = read_toml(files[values["base"]]) if values["base"] in files else {"base": ""}
+    if "base" in base:
+        raise ConfigError(f"{where}: base must be a built-in study of its own, not {values['base']!r}")
+    return _overlay(base, {key: value for key, value in values.items() if key != "base"})
 
 
 def _from_python(path: Path) -> Study:

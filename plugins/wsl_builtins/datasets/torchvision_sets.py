@@ -31,6 +31,11 @@ class TorchvisionImages(Dataset):
     """Where torchvision keeps the files below its root."""
 
     download: bool = param(False, help="fetch the files, checksummed, if they are not below the data directory")
+    examples: int | None = param(
+        None,
+        help="train on the first so many examples only (the files' order is random); the test part stays whole",
+        ge=1,
+    )
 
     def load(self, data_dir: Path) -> Data:
         import torch
@@ -40,10 +45,13 @@ class TorchvisionImages(Dataset):
         if self.download and not (data_dir / self.folder).exists():
             self._fetch(data_dir)
         train, test = self._open(data_dir)
+        y = torch.as_tensor(train.targets, dtype=torch.int64)
+        if self.examples is not None and self.examples > len(y):
+            raise DataError(f"{self.name} has {len(y)} training examples, not {self.examples}")
         return Data(
             name=self.name,
-            x=self.images(train),
-            y=torch.as_tensor(train.targets, dtype=torch.int64),
+            x=self.images(train)[: self.examples],
+            y=y[: self.examples],
             test_x=self.images(test),
             test_y=torch.as_tensor(test.targets, dtype=torch.int64),
             num_classes=len(train.classes),
