@@ -21,6 +21,7 @@ from wsl_toolkit.files import write_atomically
 PAGES = Path(__file__).parent / "plugin-authors"
 MODULES = {
     "wsl_toolkit": tuple(wsl_toolkit.__all__),
+    "wsl_toolkit.augmentation": None,
     "wsl_toolkit.components": ("NEEDS",),
     "wsl_toolkit.errors": None,
     "wsl_toolkit.files": None,

@@ -43,10 +43,15 @@ State = dict[str, "Tensor"]
 
 NEEDS = {
     "true_labels": "candidates are the singletons {y}",
+    "weak_view": "logits and features are those of a weakly augmented copy of the batch, not of the batch itself",
     "second_view": "state['view_logits']: logits of an augmented copy of the batch",
+    "third_view": "state['third_logits']: logits of yet another augmented copy",
     "features": "state['features']: what the network's last layer sees; 'view_features' with a second view",
+    "mixed": "state['mixed_logits'], 'mixed_partner', 'mixed_share': λx + (1-λ)x' for another x' of the batch",
     "momentum": "state['momentum_logits'] (and 'momentum_features'): a slow copy of the network, without gradient",
+    "momentum_view": "the slow copy sees an augmented copy of the batch that nothing else sees",
     "epoch": "state['epoch']: the number of epochs behind, a scalar",
+    "seed": "state['seed']: a fresh whole number, from which a function may draw what is random",
 }
 """What an estimator may declare in `needs`, and what the engine then provides."""
 
@@ -181,6 +186,10 @@ class Estimator(Component):
         """Return new values for the batch's rows (or for shared state); logits come detached."""
         return {}
 
+    def after_epoch(self, candidates: Tensor, state: State) -> State:
+        """Return new values after an epoch; `candidates` and `state` hold the rows of all examples, not of a batch."""
+        return {}
+
     def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         """Return what the batch minimises: the mean loss, unless the method works on whole batches."""
         return self.loss(logits, candidates, state).mean()
@@ -197,6 +206,11 @@ class Estimator(Component):
     def logits_suffice(self) -> bool:
         """Whether the loss asks nothing of the network but logits, so that it can be evaluated anywhere."""
         return not self.needs - {"true_labels"}
+
+    @classmethod
+    def looks_back(cls) -> bool:
+        """Whether something is to be done after each epoch."""
+        return cls.after_epoch is not Estimator.after_epoch
 
     def target_loss(self, logits: Tensor) -> Tensor | None:
         """Return L(f, j) for every class j, [..., K]: the loss whose risk is estimated; None: the loss given {j}."""

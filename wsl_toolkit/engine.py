@@ -242,7 +242,12 @@ class Trainer:
         return self.visited[torch.randperm(len(self.visited), generator=self.shuffle).to(self.visited.device)]
 
     def end_epoch(self) -> None:
-        """Count the epoch, and let the learning rate follow its schedule."""
+        """Count the epoch, let the learning rate follow its schedule, and the estimator look back if it wants to."""
+        if self.risk.estimator.looks_back():
+            rng = torch.Generator()
+            rng.set_state(self._global_rng)
+            self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng))
+            self._global_rng = rng.get_state()
         if self.scheduler is not None:
             self.scheduler.step()
         self.epoch += 1

@@ -60,10 +60,15 @@ def _in_bfloat16(forward: Callable[[Tensor], Any], device_type: str) -> Callable
             output = forward(inputs)
         if isinstance(output, tuple):
             logits, extras = output
-            return logits.float(), {name: value.float() for name, value in extras.items()}
+            return logits.float(), {name: _lifted(value) for name, value in extras.items()}
         return output.float()
 
     return run
+
+
+def _lifted(value: Tensor) -> Tensor:
+    """Return floating-point numbers in float32, and others, such as places in a batch, as they are."""
+    return value.float() if value.is_floating_point() else value
 
 
 def choose_plan(

@@ -14,16 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit import augmentation
 from wsl_toolkit.components import State
 from wsl_toolkit.errors import PluginError
 
 
 class Extended(nn.Module):
-    """A network with a second view, features or a momentum copy around it; which of them, `needs` says.
+    """A network with what `needs` names around it: more views, features, mixed examples, a momentum copy.
 
-    Extras, each [B, …] and only where needed: `view_logits` of the second view; `features` (and `view_features`), what
-    the classifier's last layer sees, through `project` if given; `momentum_logits` and `momentum_features` of a copy
-    that follows the network slowly, without gradient, on the second view if there is one.
+    Extras, each only where needed: `view_logits` and `third_logits` of more views; `features` (`view_features`,
+    `third_features`), what the classifier's last layer sees, through `project` if given; `mixed_logits` of each
+    example mixed with another; `momentum_logits` and `momentum_features` of a copy that follows the network slowly,
+    without gradient. Override `look` for a method that looks at its views in another way.
     """
 
     def __init__(
@@ -33,34 +35,66 @@ class Extended(nn.Module):
         *,
         project: nn.Module | None = None,
         augment: Callable[[Tensor], Tensor] | None = None,
+        weaken: Callable[[Tensor], Tensor] | None = None,
         decay: float = 0.999,
+        mixing: float = 4.0,
     ) -> None:
         super().__init__()
         self.network = network
         self.project = project if project is not None else nn.Identity()
         self.needs = needs
         self.augment = augment or jitter
+        self.weaken = weaken or augmentation.weak
         self.decay = decay
+        self.mixing = mixing
         self.slow: nn.ModuleList | None = None
         if "momentum" in needs:
             self.slow = copy.deepcopy(nn.ModuleList([network, self.project])).requires_grad_(False)
 
     def forward(self, inputs: Tensor) -> Tensor | tuple[Tensor, State]:
         """Return logits in evaluation; logits and extras in training."""
-        if not self.training:
-            logits: Tensor = self.network(inputs)
-            return logits
-        logits, extras = self._outputs(self.network, self.project, inputs, "")
-        view = inputs
-        if "second_view" in self.needs:
-            view = self.augment(inputs)
-            view_logits, view_extras = self._outputs(self.network, self.project, view, "view_")
-            extras |= {"view_logits": view_logits, **view_extras}
+        if self.training:
+            return self.look(inputs)
+        logits: Tensor = self.network(inputs)
+        return logits
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the logits of a batch in training, and its extras."""
+        first = view = self.weaken(inputs) if "weak_view" in self.needs else inputs
+        logits, extras = self.outputs(first)
+        for need, prefix in (("second_view", "view_"), ("third_view", "third_")):
+            if need in self.needs:
+                view = self.augment(inputs)
+                view_logits, view_extras = self.outputs(view, prefix)
+                extras |= {f"{prefix}logits": view_logits, **view_extras}
+        if "mixed" in self.needs:
+            extras |= self.mixed(first)
         if self.slow is not None:
-            with torch.no_grad():
-                slow_logits, slow_extras = self._outputs(self.slow[0], self.slow[1], view, "momentum_")
+            view = self.augment(inputs) if "momentum_view" in self.needs else view
+            slow_logits, slow_extras = self.slow_outputs(view)
             extras |= {"momentum_logits": slow_logits, **slow_extras}
+        if "seed" in self.needs:
+            extras["seed"] = torch.randint(2**53, (), device=inputs.device)
         return logits, extras
+
+    def outputs(self, inputs: Tensor, prefix: str = "") -> tuple[Tensor, State]:
+        """Return logits, and features by that prefix if they are needed."""
+        return self._outputs(self.network, self.project, inputs, prefix)
+
+    @torch.no_grad()
+    def slow_outputs(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the momentum copy's logits, and its features if they are needed."""
+        if self.slow is None:
+            raise PluginError("there is no momentum copy: the estimator does not say that it needs 'momentum'")
+        return self._outputs(self.slow[0], self.slow[1], inputs, "momentum_")
+
+    def mixed(self, inputs: Tensor) -> State:
+        """Return logits of λx + (1-λ)x', x' another example of the batch; λ ~ Beta(mixing, mixing), at least 1/2."""
+        partner = torch.randperm(len(inputs), device=inputs.device)
+        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs)
+        share = torch.maximum(share, 1 - share)
+        logits = self.network(share * inputs + (1 - share) * inputs[partner])
+        return {"mixed_logits": logits, "mixed_partner": partner, "mixed_share": share}
 
     def _outputs(self, network: nn.Module, project: nn.Module, inputs: Tensor, prefix: str) -> tuple[Tensor, State]:
         if "features" not in self.needs:
@@ -115,20 +149,5 @@ def logits_and_features(network: nn.Module, inputs: Tensor) -> tuple[Tensor, Ten
 def jitter(inputs: Tensor, noise: float = 0.1) -> Tensor:
     """Return another view: images shifted by up to an eighth of their side, and a little noise on every number."""
     if inputs.ndim == 4:
-        inputs = _shifted(inputs)
+        inputs = augmentation.shifted(inputs)
     return inputs + noise * torch.randn_like(inputs)
-
-
-def _shifted(images: Tensor) -> Tensor:
-    n, _, height, width = images.shape
-    rows, columns = (_shifted_positions(n, side, images.device) for side in (height, width))
-    # Indices around a slice put the indexed dimensions first: [n, H, W, C].
-    picked = images[torch.arange(n, device=images.device)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return picked.permute(0, 3, 1, 2)
-
-
-def _shifted_positions(n: int, side: int, device: torch.device) -> Tensor:
-    """Return for each image where its rows (or columns) come from; the border repeats."""
-    reach = max(1, side // 8)
-    shift = torch.randint(-reach, reach + 1, (n, 1), device=device)
-    return (torch.arange(side, device=device) + shift).clamp_(0, side - 1)

@@ -99,6 +99,8 @@ class Registry:
             raise PluginError(
                 f"estimator {cls.name!r} needs {', '.join(sorted(cls.needs))}, so stackable must be False"
             )
+        if cls.stackable and cls.looks_back():
+            raise PluginError(f"estimator {cls.name!r} defines after_epoch, so stackable must be False")
 
     def names(self, role: str) -> list[str]:
         """Return the names of a role's components, sorted."""

@@ -102,6 +102,17 @@ class Risk(nn.Module):
             else:
                 buffer.index_copy_(0, index, value)
 
+    def after_epoch(self, index: Tensor, epoch: int, seed: Tensor) -> None:
+        """Let the estimator look at the rows of all examples of `index` at once, and take what it returns."""
+        mask, rows = self.gather(index)
+        state = {**self.shared(), **rows}
+        if "epoch" in self.estimator.needs:
+            state["epoch"] = torch.tensor(float(epoch), device=mask.device)
+        if "seed" in self.estimator.needs:
+            state["seed"] = seed.to(mask.device)
+        self.write_batch(self.estimator.after_epoch(mask, state), rows)
+        self.scatter(index, mask, rows)
+
     def write_batch(self, new: State, rows: State) -> None:
         """Take an update: rows into the batch's views, shared values into their buffers."""
         for name, value in new.items():
@@ -111,6 +122,6 @@ class Risk(nn.Module):
                 self.get_buffer(f"shared_{name}").copy_(value)
             else:
                 raise PluginError(
-                    f"estimator {self.estimator.name}: update returned {name!r}, which neither init_state nor "
+                    f"estimator {self.estimator.name}: {name!r} was returned, which neither init_state nor "
                     "init_shared declared"
                 )

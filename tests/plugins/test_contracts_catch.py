@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -213,6 +214,8 @@ def forgetful() -> dict[str, Any]:
     return {"loss": loss}
 
 
+TICKS = itertools.count()
+
 ESTIMATORS = [
     (loss_of(naive_loss), "test_loss_gradient_and_state_are_finite_at_extremes", "is not finite at"),
     (loss_of(centred_loss), "test_an_examples_loss_does_not_depend_on_its_neighbours", "batch of one"),
@@ -252,6 +255,17 @@ ESTIMATORS = [
         {"update": lambda self, f, s, state: {"r": torch.softmax(f, -1).double()}},
         "test_update_returns_state_that_was_declared",
         "changes from torch.float32 to torch.float64",
+    ),
+    *(
+        ({"after_epoch": back}, "test_looking_back_is_pure_and_returns_state_that_was_declared", reason)
+        for back, reason in (
+            (lambda self, s, state: {"q": state["r"]}, "neither init_state nor init_shared"),
+            (lambda self, s, state: {"r": state["r"].sum(0)}, "as torch.float32 (5,), init as torch.float32 (7, 5)"),
+            (lambda self, s, state: {"r": state["r"] / 0}, "is not finite"),
+            (lambda self, s, state: {"r": torch.rand_like(state["r"])}, "global random generator"),
+            (lambda self, s, state: {"r": state["r"] + next(TICKS)}, "give another 'r'"),
+            (lambda self, s, state: {"r": state["r"].zero_()}, "after_epoch wrote to 'r'"),
+        )
     ),
 ]
 

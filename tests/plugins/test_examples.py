@@ -11,19 +11,30 @@ import attrs
 import pytest
 from plugin_environments import ROOT, Environment, Outcome, build_wheels
 
-EXAMPLES = {"wsl-crowd": ("generator", "crowd"), "wsl-pico": ("estimator", "pico")}
+EXAMPLES = {"wsl-crowd": ("generator", "crowd"), "wsl-pico": ("estimator", "pico-lite")}
 
 COMMANDS = {
     "list": ["list", "--json"],
     "plugins": ["plugins", "--json"],
     "inspect": ["inspect", "--all", "--classes", "4", "--json"],
-    "verify": ["verify", "--estimator", "ppl", "--estimator", "mcl", "--estimator", "pico", "--json"],
+    "verify": ["verify", "--estimator", "ppl", "--estimator", "mcl", "--estimator", "pico-lite", "--json"],
     "crowd": ["run", "--generator", "crowd", "--generator-abilities", "0.8,0.6", "--epochs", "12", "--json"],
-    "pico": ["run", "--estimator", "pico", "--backbone", "mlp", "--backbone-widths", "64", "--epochs", "3", "--json"],
+    "pico": [
+        "run",
+        "--estimator",
+        "pico-lite",
+        "--backbone",
+        "mlp",
+        "--backbone-widths",
+        "64",
+        "--epochs",
+        "3",
+        "--json",
+    ],
     "pico-again": [
         "run",
         "--estimator",
-        "pico",
+        "pico-lite",
         "--backbone",
         "mlp",
         "--backbone-widths",
@@ -57,7 +68,7 @@ def life(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> 
         during = dict(zip(COMMANDS, environment.session(*COMMANDS.values(), cwd=cwd), strict=True))
     finally:
         environment.uninstall(*EXAMPLES)
-    after = environment.session(["list", "--json"], ["plugins", "--json"], ["show", "estimator", "pico"], cwd=cwd)
+    after = environment.session(["list", "--json"], ["plugins", "--json"], ["show", "estimator", "pico-lite"], cwd=cwd)
     return Life(during, after)
 
 
@@ -81,8 +92,8 @@ def test_the_crowds_setting_is_proven_on_the_map_with_all_others(life: Life) -> 
 def test_estimators_for_mcl_are_verified_unbiased_on_the_crowd_and_pico_is_not_judged(life: Life) -> None:
     cells = {(cell["estimator"], cell["generator"]): cell for cell in life.json("verify")["cells"]}
     assert cells["ppl", "crowd"]["verdict"] == cells["mcl", "crowd"]["verdict"] == "unbiased"
-    assert cells["pico", "crowd"]["verdict"] == "n/a"
-    assert cells["pico", "mcl-skewed"]["verdict"] == "n/a"
+    assert cells["pico-lite", "crowd"]["verdict"] == "n/a"
+    assert cells["pico-lite", "mcl-skewed"]["verdict"] == "n/a"
 
 
 def test_a_third_partys_setting_trains_through_wsl_run(life: Life) -> None:
@@ -108,7 +119,7 @@ def test_after_uninstalling_nothing_of_them_is_left(life: Life) -> None:
         assert name not in json.loads(components.stdout)[role]
         assert distribution not in plugins.stdout
     assert shown.code == 2
-    assert "no estimator is named 'pico'" in shown.stderr
+    assert "no estimator is named 'pico-lite'" in shown.stderr
 
 
 def test_no_file_of_the_toolkit_names_the_examples() -> None:

@@ -92,8 +92,9 @@ def test_an_estimator_that_needs_more_loads_and_keeps_its_contract(
 ) -> None:
     loaded = load_examples(PAGES / "needs.md", tmp_path, monkeypatch)
     keeps(EstimatorContract, component_of(loaded, "estimator"), tmp_path)
-    monkeypatch.delitem(sys.modules, "my_head", raising=False)
-    keeps(EstimatorContract, importlib.import_module("my_head").WithHead(), tmp_path)
+    for module, name in (("my_head", "WithHead"), ("my_selection", "Trusting")):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        keeps(EstimatorContract, getattr(importlib.import_module(module), name)(), tmp_path)
 
 
 def test_the_page_on_needs_lists_all_of_them() -> None:

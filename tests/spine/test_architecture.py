@@ -15,7 +15,7 @@ FIRST_PARTY = ROOT / "plugins"
 
 LAYERS = [
     {"errors", "version", "files", "processes", "signals", "memory"},
-    {"settings", "parameters", "storage", "streams", "losses", "inputs", "execution"},
+    {"settings", "parameters", "storage", "streams", "losses", "inputs", "execution", "augmentation"},
     {"labels", "label_input"},
     {"components", "networks", "data", "tables", "hookspecs"},
     {"registry", "metrics", "risk", "assumptions", "optimisers", "compatibility", "checkpoints"},

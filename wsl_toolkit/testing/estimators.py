@@ -118,6 +118,25 @@ class EstimatorContract(ComponentContract):
                     f"{name!r} is declared on_candidates, but is not 0 off the candidates"
                 )
 
+    def test_looking_back_is_pure_and_returns_state_that_was_declared(self, component: Estimator) -> None:
+        """`after_epoch` sees all examples; what it returns has the names, shapes and types of what it was given."""
+        made = situation(component, dtype=torch.float32)
+        state = {**made.state, "seed": torch.tensor(5)} if "seed" in component.needs else made.state
+        kept = {name: value.clone() for name, value in state.items()}
+        with global_randomness_untouched(f"estimator {component.name}"):
+            new, again = component.after_epoch(made.candidates, state), component.after_epoch(made.candidates, state)
+        declared = situations.first_state(component, made.candidates, {}, torch.float32)
+        for name, value in new.items():
+            assert name in declared, f"after_epoch returns {name!r}, which neither init_state nor init_shared declares"
+            assert (value.shape, value.dtype) == (declared[name].shape, declared[name].dtype), (
+                f"after_epoch gives {name!r} as {value.dtype} {tuple(value.shape)}, init as {declared[name].dtype} "
+                f"{tuple(declared[name].shape)}"
+            )
+            assert not value.is_floating_point() or bool(torch.isfinite(value).all()), f"{name!r} is not finite"
+            assert torch.equal(value, again[name]), f"two calls of after_epoch give another {name!r}"
+        for name, value in state.items():
+            assert torch.equal(value, kept[name]), f"after_epoch wrote to {name!r}; return new values"
+
     def test_the_promise_is_proven_by_enumeration(self, component: Estimator) -> None:
         """Every set at K classes, under laws of the assumed setting and of all settings within it."""
         if component.kind is Kind.HEURISTIC:

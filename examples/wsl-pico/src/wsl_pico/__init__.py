@@ -1,4 +1,4 @@
-"""PiCO, a method with state, a second view and a momentum copy of the network."""
+"""PiCO in small, a method with state, a second view and a momentum copy of the network."""
 
 from __future__ import annotations
 

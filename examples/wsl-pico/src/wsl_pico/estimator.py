@@ -1,4 +1,4 @@
-"""Contrastive label disambiguation.
+"""Contrastive label disambiguation, in a small version that shows what an estimator may ask for.
 
 Wang, Xiao, Li, Feng, Niu, Chen, Zhao. PiCO: Contrastive Label Disambiguation for Partial Label Learning. ICLR 2022.
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Pico(Estimator):
-    """PiCO: targets that follow class prototypes, learned by contrast with a momentum copy of the network."""
+    """PiCO in small: targets that follow class prototypes, learned by contrast with a momentum copy of the network."""
 
-    name: ClassVar[str] = "pico"
+    name: ClassVar[str] = "pico-lite"
     assumption: ClassVar[Setting] = Setting.ANY
     kind: ClassVar[Kind] = Kind.HEURISTIC
     citation: ClassVar[str] = "Wang et al. (ICLR 2022)"
