@@ -15,6 +15,12 @@ from wsl_toolkit.study.selection import METRICS, varying
 
 PANEL = (3.4, 2.6)
 MARKERS = "osD^vP*X"
+DASHES = ("-", "--", ":", "-.")
+
+
+def line_look(number: int) -> dict[str, str]:
+    """Return a method's colour and dashes; no two of the first 32 methods look alike."""
+    return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number // len(PALETTE) % len(DASHES)]}
 
 
 def accuracy_curves(study: Study, states: Sequence[CellState]) -> Any | None:
@@ -37,7 +43,7 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
     if len(across) == 1:  # one dataset: its panels side by side
         places = {key: (column, number) for key, (number, column) in places.items()}
     height, width = (1 + max(place[i] for place in places.values()) for i in (0, 1))
-    size = (PANEL[0] * width, PANEL[1] * height + 0.6)
+    size = (PANEL[0] * width, PANEL[1] * height + 0.6 + 0.2 * len(study.methods) / (2 * width))
     with figure(nrows=height, ncols=width, squeeze=False, figsize=size, sharex=True) as (canvas, panels):
         for panel in panels.flat:
             panel.set_visible(False)
@@ -47,12 +53,12 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
             for number, state in enumerate(row.states):
                 curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
                 if curves:
-                    mean_and_band(panel, curves, plain(state.cell.method.label), color=PALETTE[number % len(PALETTE)])
+                    mean_and_band(panel, curves, plain(state.cell.method.label), **line_look(number))
             panel.set_title(plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
             panel.set_xlabel("epoch")
             panel.set_ylabel(ylabel)
-        first = next(panel for panel in panels.flat if panel.get_visible())
-        first.legend(fontsize="small")
+        lines = {line.get_label(): line for panel in panels.flat for line in panel.lines}
+        canvas.legend(handles=list(lines.values()), loc="outside lower center", fontsize="small", ncols=2 * width)
         if mark := oracle_mark(study).strip():
             canvas.suptitle(mark, fontsize="small")
     return canvas
