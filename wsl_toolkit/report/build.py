@@ -14,7 +14,6 @@ from wsl_toolkit.report import figures, formats, page, raw
 from wsl_toolkit.report.rank_figure import critical_difference_diagram
 from wsl_toolkit.report.ranking import rank_table, ranking
 from wsl_toolkit.report.tables import (
-    MANY_METHODS,
     Table,
     accuracy_table,
     readable,
@@ -64,7 +63,7 @@ def build_figures(report: Report) -> dict[str, Any]:
     """Draw the figures, by file name; lines and panels of very many methods would show nothing, and are left out."""
     study, states = report.study, report.states
     drawn = {"critical-difference": critical_difference_diagram(ranking(study, states))}
-    if len(study.methods) > MANY_METHODS:
+    if len(study.methods) > figures.MOST_LINES:
         return {name: drawing for name, drawing in drawn.items() if drawing is not None}
     drawn |= {
         "accuracy": figures.accuracy_curves(study, states),

@@ -16,10 +16,12 @@ from wsl_toolkit.study.selection import METRICS, varying
 PANEL = (3.4, 2.6)
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
+MOST_LINES = 16
+"""More methods than this cannot be told apart in one panel."""
 
 
 def line_look(number: int) -> dict[str, str]:
-    """Return a method's colour and dashes; no two of the first 32 methods look alike."""
+    """Return a method's colour and dashes; no two of the first 32 look alike."""
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number // len(PALETTE) % len(DASHES)]}
 
 
