@@ -46,6 +46,25 @@ class LogitEvaluation:
         return self.score({name: predict(model, part) for name, part in self.inputs.items()}, risk)
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Batch:
+    """What a step takes out of a slab: so many examples, which are all of the batch or one rank's part of it."""
+
+    size: int
+    whole: int
+    """Examples in the whole batch."""
+    places: Tensor | None = None
+    """Where in the whole batch this part's examples belong; None: they are all of it."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Slab:
+    """Some thousand examples that are fetched at once, and the batches that are cut from them."""
+
+    index: Tensor
+    batches: list[Batch]
+
+
 class Loop:
     """The loop itself: shuffled slabs, batches cut from them, and on each batch a step and an update of the state.
 
@@ -82,30 +101,45 @@ class Loop:
         """
         self.model.train()
         common = self._common_state(epoch)
-        slabs = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
+        slabs = self.cut(order)
         done = 0 if begun is None else len(begun.sizes)
-        while done and done >= (steps := len(batch_sizes(len(slabs[0]), self.batch_size))):
-            slabs, done = slabs[1:], done - steps
+        while done and done >= len(slabs[0].batches):
+            slabs, done = slabs[1:], done - len(slabs[0].batches)
         losses: list[Tensor] = []
         shares: list[int] = []
         with self.plan.limit_threads():
-            for index, inputs in zip(slabs, self.inputs.slabs(slabs), strict=True):
-                mask, rows = self.risk.gather(index)
-                sizes = batch_sizes(len(index), self.batch_size)
+            for slab, inputs in zip(slabs, self.inputs.slabs([slab.index for slab in slabs]), strict=True):
+                mask, rows = self.risk.gather(slab.index)
+                sizes = [batch.size for batch in slab.batches]
                 # Batches are views of the slab, so that an update of theirs is one of the slab's.
                 pieces = zip(*(value.split(sizes) for value in (inputs, mask, *rows.values())), strict=True)
-                for size, (batch, batch_mask, *values) in itertools.islice(zip(sizes, pieces, strict=True), done, None):
-                    losses.append(self._step(batch, batch_mask, dict(zip(rows, values, strict=True)), common))
-                    shares.append(size)
+                cut = itertools.islice(zip(slab.batches, pieces, strict=True), done, None)
+                for batch, (batch_inputs, batch_mask, *values) in cut:
+                    batch_rows = dict(zip(rows, values, strict=True))
+                    losses.append(self._step(batch_inputs, batch_mask, batch_rows, common, batch))
+                    shares.append(batch.whole)
                     if stop():
                         break
                 done = 0
                 if self.risk.estimator.update_when != "never":
-                    self.risk.scatter(index, mask, rows)
+                    self.risk.scatter(slab.index, mask, rows)
                 if stop():
                     break
-        new = Losses(per_step=torch.stack(losses).double().cpu(), sizes=torch.tensor(shares, dtype=torch.float64))
+        per_step = self._total(torch.stack(losses).double().cpu())
+        new = Losses(per_step=per_step, sizes=torch.tensor(shares, dtype=torch.float64))
         return new if begun is None else begun.followed_by(new)
+
+    def cut(self, order: Tensor) -> list[Slab]:
+        """Cut an epoch's order into slabs, and those into batches."""
+        parts = order.split(batch_sizes(len(order), self.inputs.slab_length(self.batch_size)))
+        return [
+            Slab(index=part, batches=[Batch(size=n, whole=n) for n in batch_sizes(len(part), self.batch_size)])
+            for part in parts
+        ]
+
+    def _total(self, per_step: Tensor) -> Tensor:
+        """Return the steps' losses from what this process has of them."""
+        return per_step
 
     def _common_state(self, epoch: int) -> State:
         """Return the state that all steps of an epoch share; updates write into these very tensors."""
@@ -114,7 +148,7 @@ class Loop:
             state["epoch"] = torch.tensor(float(epoch), device=self._parameters[0].device)
         return state
 
-    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State) -> Tensor:
+    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State, batch: Batch) -> Tensor:
         estimator = self.risk.estimator
         state = {**common, **rows}
         logits, extras = networks.split_output(self._forward(inputs))
@@ -127,15 +161,19 @@ class Loop:
         for parameter in self._parameters:
             parameter.grad = None
         objective.backward(torch.ones_like(objective))
-        self.optimizer.step()
-        if isinstance(self.model, networks.Extended):
-            self.model.after_step()
+        self._descend()
         if estimator.update_when == "after":
             with torch.no_grad(), frozen_running_statistics(self.model):
                 logits, extras = networks.split_output(self._forward(inputs))
                 new = estimator.update(logits, mask, {**state, **extras})
         self.risk.write_batch(new, rows)
         return objective.detach()
+
+    def _descend(self) -> None:
+        """Take the optimiser's step along the gradients."""
+        self.optimizer.step()
+        if isinstance(self.model, networks.Extended):
+            self.model.after_step()
 
 
 @attrs.frozen(kw_only=True)
@@ -175,6 +213,9 @@ class UnderWay:
 
 class Trainer:
     """Trains one model on one risk; `epochs()` yields a record each, and `state_dict()` is all that it knows."""
+
+    processes = 1
+    """How many processes train it together (see `wsl_toolkit.distributed`)."""
 
     def __init__(
         self,

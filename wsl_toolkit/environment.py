@@ -8,6 +8,11 @@ from importlib import metadata
 from wsl_toolkit.version import __version__
 
 
+def versions() -> str:
+    """Return what must be the same on every machine that works on one run."""
+    return f"wsl-toolkit {__version__}, torch {metadata.version('torch')}"
+
+
 def tags() -> dict[str, str]:
     """Return the environment as MLflow tags."""
     import torch

@@ -126,6 +126,12 @@ class StreamedInputs(Inputs):
         """Return the same inputs for a network on another device; rows stay where they are."""
         return StreamedInputs(self._rows, self._transform, index=self._index, device=device, workers=self._workers)
 
+    def take(self, index: Tensor) -> StreamedInputs:
+        """Return some of these inputs, which stay where they are."""
+        return StreamedInputs(
+            self._rows, self._transform, index=self._index[index], device=self._device, workers=self._workers
+        )
+
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples."""
         found = self._read(self._index[index.cpu()]).to(self._device)

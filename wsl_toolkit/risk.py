@@ -34,17 +34,22 @@ class LiveRisk(Protocol):
 
 
 class Risk(nn.Module):
-    """Owns an estimator's state: per-example rows (dense, or on candidates only) and shared tensors."""
+    """Owns an estimator's state: per-example rows (dense, or on candidates only) and shared tensors.
 
-    def __init__(self, estimator: Estimator, candidates: CandidateSets) -> None:
+    Where the candidates are one rank's part of a collection, `whole` is that collection: it decides how rows lie in
+    memory and what the shared state is, so that both are the same on any number of ranks.
+    """
+
+    def __init__(self, estimator: Estimator, candidates: CandidateSets, *, whole: CandidateSets | None = None) -> None:
         super().__init__()
+        whole = candidates if whole is None else whole
         self.estimator = estimator
         self.candidates = candidates
         self._compact = frozenset[str]()
-        if len(candidates) * candidates.num_classes > DENSE_LIMIT:
+        if len(whole) * whole.num_classes > DENSE_LIMIT:
             self._compact = estimator.on_candidates
         self.row_names = self._fill_rows()
-        shared = estimator.init_shared(candidates)
+        shared = estimator.init_shared(whole)
         self._shared_names = tuple(shared)
         for name, value in shared.items():
             self.register_buffer(f"shared_{name}", value.clone())
@@ -53,6 +58,11 @@ class Risk(nn.Module):
     def is_compact(self) -> bool:
         """Whether some state lies on candidates only."""
         return bool(self._compact)
+
+    @property
+    def compact_names(self) -> frozenset[str]:
+        """The state rows that lie on candidates only."""
+        return self._compact & frozenset(self.row_names)
 
     def _fill_rows(self) -> tuple[str, ...]:
         """Ask for the first state piece by piece, so that [n, K] is never dense where it need not be."""

@@ -16,8 +16,9 @@ from wsl_toolkit.blame import blame
 from wsl_toolkit.checkpoints import Checkpoints
 from wsl_toolkit.config import RunConfig, from_dict, read_toml
 from wsl_toolkit.data import Data
+from wsl_toolkit.distributed import Ranks
 from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError
 from wsl_toolkit.memory import explain_memory
 from wsl_toolkit.problem import Problem, make_problem
 from wsl_toolkit.records import RunFolder, children_of, same_metrics
@@ -45,12 +46,14 @@ def run(
     data_dir: Path,
     tags: dict[str, str],
     checkpoint_every: int | None = None,
+    ranks: Ranks | None = None,
 ) -> RunResult:
     """Carry out a configuration, one run for one trial, or a parent with a child for each of several.
 
     The store is opened only when configuration and data are known to be sound, so that a mistake records nothing.
+    Of several `ranks` the first calls this, and the others `follow`.
     """
-    return _prepare(config, registry, open_tracker, listener, data_dir, checkpoint_every, tags, None)
+    return _prepare(config, registry, open_tracker, listener, data_dir, checkpoint_every, tags, None, ranks)
 
 
 def resume(
@@ -61,6 +64,7 @@ def resume(
     *,
     data_dir: Path | None = None,
     checkpoint_every: int | None = None,
+    ranks: Ranks | None = None,
 ) -> RunResult:
     """Go on with a run that was interrupted, from its newest checkpoints, to the same bits."""
     if folder.result() is not None:
@@ -68,7 +72,24 @@ def resume(
     file = folder.path / "config.toml"
     config = from_dict(read_toml(file), str(file))
     place = data_dir or Path(folder.fact("data_dir", "data"))
-    return _prepare(config, registry, open_tracker, listener, place, checkpoint_every, folder.fact("tags", {}), folder)
+    tags = folder.fact("tags", {})
+    return _prepare(config, registry, open_tracker, listener, place, checkpoint_every, tags, folder, ranks)
+
+
+def follow(registry: Registry, ranks: Ranks) -> None:
+    """Do another rank's part of a run: the same trials on the same problems, but no files and no tracking."""
+    ranks.agree("versions", environment.versions())
+    told = ranks.tell()
+    config = from_dict(told["config"], "rank 0's configuration").resolved(registry)
+    parts = load_parts(config, registry, Path(told["data_dir"]))
+    # A request to stop is rank 0's to report.
+    with listening() as stop, contextlib.suppress(InterruptedRunError):
+        while (seed := ranks.tell()) is not None:
+            wanted = config.training
+            problem = make_problem(
+                parts.data, parts.generator, seed=seed, validation=wanted.validation, test=wanted.test
+            )
+            run_trial(problem, parts.estimator, parts.backbone, wanted, seed, stop=stop, ranks=ranks)
 
 
 def _prepare(
@@ -80,9 +101,13 @@ def _prepare(
     checkpoint_every: int | None,
     tags: dict[str, str],
     folder: RunFolder | None,
+    ranks: Ranks | None,
 ) -> RunResult:
     config = config.resolved(registry)
     check_training(config.training)
+    if ranks is not None:
+        ranks.agree("versions", environment.versions())
+        ranks.tell({"config": config.to_dict(), "data_dir": str(data_dir)})
     parts = load_parts(config, registry, data_dir)
     tracker = open_tracker()
     notes = summary.notes(parts.estimator, parts.generator)
@@ -106,6 +131,7 @@ def _prepare(
             stop=stop,
             checkpoint_every=checkpoint_every,
             data_dir=data_dir.resolve(),
+            ranks=ranks,
         )
         return _carry_out(session, facts, notes, folder)
 
@@ -133,6 +159,8 @@ def _carry_out(session: Session, facts: RunFacts, notes: tuple[str, ...], folder
                 outcomes.append(_trial(session, one, seed, tracked_child))
                 tracked_child.folder.write_result(summary.trial_facts(outcomes[-1]))
         result = _collect(config, session.tracker, tracked.run_id, facts.name, outcomes, notes)
+        if session.ranks is not None:
+            session.ranks.tell(None)  # there are no more trials
         _log_outcome(tracked, result, outcomes)
     return result
 
@@ -160,6 +188,8 @@ def _trial(session: Session, config: RunConfig, seed: int, tracked: TrackedRun) 
     names = {role: name for role, (name, _) in config.components.items()}
     wanted = config.training
     advice = f"lower --batch-size (now {wanted.batch_size}), or choose a smaller --backbone or less data"
+    if session.ranks is not None:
+        session.ranks.tell(seed)
     with explain_memory(advice):
         problem = _problem(config, session, seed)
         _log_inputs(tracked, session.parts.data, problem)
@@ -180,7 +210,15 @@ def _trial(session: Session, config: RunConfig, seed: int, tracked: TrackedRun) 
         ):
             parts = session.parts
             result = run_trial(
-                problem, parts.estimator, parts.backbone, wanted, seed, on_epoch, memory=memory, stop=session.stop
+                problem,
+                parts.estimator,
+                parts.backbone,
+                wanted,
+                seed,
+                on_epoch,
+                memory=memory,
+                stop=session.stop,
+                ranks=session.ranks,
             )
     tracked.flush()
     tracked.log_figure(summary.curve_figure([result.records], summary.run_name(config)), "figures/learning_curve.png")

@@ -13,6 +13,7 @@ import attrs
 from wsl_toolkit.components import Backbone, Estimator, Generator
 from wsl_toolkit.config import RunConfig
 from wsl_toolkit.data import Data
+from wsl_toolkit.distributed import Ranks
 from wsl_toolkit.engine import EpochRecord
 from wsl_toolkit.errors import InterruptedRunError, TrackingError, WslError, one_line
 from wsl_toolkit.records import FAILED, FINISHED, KILLED, RUNNING, RunFolder
@@ -57,6 +58,8 @@ class Session:
     stop: StopRequest
     checkpoint_every: int | None
     data_dir: Path
+    ranks: Ranks | None = None
+    """The processes that train together, of which this is the first; None: it is alone."""
     said: set[str] = attrs.field(factory=set)
 
     def note_once(self, kind: str, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import torch
@@ -13,6 +14,9 @@ from wsl_toolkit import metrics
 from wsl_toolkit.checkpoints import Place
 from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.config import Training
+from wsl_toolkit.distributed.memory import SharedMemory
+from wsl_toolkit.distributed.ranks import Ranks
+from wsl_toolkit.distributed.trainer import ParallelTrainer, own_rows, own_sets
 from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Trainer
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.execution import choose_plan
@@ -59,16 +63,19 @@ def run_trial(
     *,
     memory: TrialMemory | None = None,
     stop: StopRequest | None = None,
+    ranks: Ranks | None = None,
 ) -> TrialResult:
     """Train one seed; every random draw comes from streams of that seed, and torch's global state is left as it was.
 
     With a `memory`, training goes on from its newest checkpoint and leaves new ones; a request to `stop` is granted
-    between two batches.
+    between two batches. With `ranks`, all of them must call this; rank 0 alone has metrics beyond the risk.
     """
     stop = stop or StopRequest()
     memory = memory or TrialMemory()
+    if ranks is not None:
+        memory = SharedMemory(ranks, memory)
     with torch.random.fork_rng(devices=[]), memory.same_threads():
-        trainer = make_trainer(problem, estimator, backbone, training, seed)
+        trainer = make_trainer(problem, estimator, backbone, training, seed, ranks)
         trainer.stop = stop
         past = memory.restore(trainer)
         start = time.perf_counter() - past.seconds
@@ -98,29 +105,45 @@ def check_training(training: Training) -> None:
     make_scheduler(training.scheduler, optimizer, training.epochs)
 
 
-def make_trainer(problem: Problem, estimator: Estimator, backbone: Backbone, training: Training, seed: int) -> Trainer:
-    """Put a trial together; seeds torch's global generator, which initialisation and dropout use."""
-    device = choose_device(training.device)
+def make_trainer(
+    problem: Problem,
+    estimator: Estimator,
+    backbone: Backbone,
+    training: Training,
+    seed: int,
+    ranks: Ranks | None = None,
+) -> Trainer:
+    """Put a trial together; seeds torch's global generator, which initialisation and dropout use.
+
+    With `ranks`, the trainer is this rank's part of one that all of them train.
+    """
+    device = choose_device(training.device if ranks is None else ranks.device(training.device))
     torch.manual_seed(stream_seed(seed, "initialisation"))
     model = estimator.extend(backbone.build(problem.input_shape, problem.num_classes)).to(device)
-    torch.manual_seed(stream_seed(seed, "training"))
+    torch.manual_seed(stream_seed(seed, "training" + (ranks.stream if ranks else "")))
     optimizer = make_optimizer(
         training.optimizer, model.parameters(), training.lr, training.weight_decay, training.momentum
     )
-    inputs = problem.train_x.to(device)
+    inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
+    inputs = inputs.to(device)
+    candidates = training_candidates(problem, estimator)
     half = training.precision == "bfloat16"
-    return Trainer(
-        model=model,
-        risk=Risk(estimator, training_candidates(problem, estimator).to(device)),
-        inputs=inputs,
-        optimizer=optimizer,
-        scheduler=make_scheduler(training.scheduler, optimizer, training.epochs),
-        batch_size=training.batch_size,
-        shuffle=stream(seed, "shuffling"),
-        evaluate=evaluation(problem, device),
-        plan=choose_plan(model, inputs, device, batch_size=training.batch_size, autocast=half),
-        nan_ends=training.on_nan == "stop",
-    )
+    parts: dict[str, Any] = {
+        "model": model,
+        "inputs": inputs,
+        "optimizer": optimizer,
+        "scheduler": make_scheduler(training.scheduler, optimizer, training.epochs),
+        "batch_size": training.batch_size,
+        "shuffle": stream(seed, "shuffling"),
+        "evaluate": evaluation(problem, device),
+        "plan": choose_plan(model, inputs, device, batch_size=training.batch_size, autocast=half),
+        "nan_ends": training.on_nan == "stop",
+    }
+    if ranks is None:
+        return Trainer(risk=Risk(estimator, candidates.to(device)), **parts)
+    ranks.agree("candidate sets", candidates.content_hash)
+    risk = Risk(estimator, own_sets(candidates, ranks).to(device), whole=candidates).to(device)
+    return ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts)
 
 
 def evaluation(problem: Problem, device: torch.device, *, with_test: bool = True) -> LogitEvaluation:

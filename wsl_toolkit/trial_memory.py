@@ -93,11 +93,12 @@ class TrialMemory:
                 f"the checkpoint does not fit this network or method ({one_line(error)[:200]}): the toolkit or a "
                 "plugin changed since it was written"
             ) from None
+        then = {"ranks": 1, **saved["execution"]}
         for name, value in _execution(trainer).items():
-            if saved["execution"].get(name) != value:
+            if then.get(name) != value:
                 self.note(
-                    f"{name} was {saved['execution'].get(name)} and is {value} now: the run goes on to the same "
-                    "numbers up to rounding, not to the same bits"
+                    f"{name} was {then.get(name)} and is {value} now: the run goes on to the same numbers up to "
+                    "rounding, not to the same bits"
                 )
         return self.past
 
@@ -133,4 +134,4 @@ class TrialMemory:
 def _execution(trainer: Trainer) -> dict[str, Any]:
     """Return what the bits of the result depend on beside the program and its input."""
     plan = {f"plan.{key}": value for key, value in trainer.plan.as_dict().items()}
-    return {**plan, "threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+    return {**plan, "threads": torch.get_num_threads(), "ranks": trainer.processes, "torch": str(torch.__version__)}

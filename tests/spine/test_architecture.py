@@ -20,7 +20,7 @@ LAYERS = [
     {"components", "networks", "data", "tables", "hookspecs"},
     {"registry", "metrics", "risk", "assumptions", "optimisers", "compatibility", "checkpoints"},
     {"plugins", "blame", "engine", "config", "theory", "problem", "records", "environment"},
-    {"tracking", "trial_memory", "trial", "result", "options", "plots", "stacking"},
+    {"tracking", "trial_memory", "trial", "distributed", "result", "options", "plots", "stacking"},
     {"delivery", "formats", "audit", "testing", "scaffold", "checkout"},
     {"tracked_run", "fitting", "doctor", "diagnostics"},
     {"session", "models", "sklearn"},

@@ -20,6 +20,7 @@ from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
     from wsl_toolkit.cli.progress import Silent
+    from wsl_toolkit.distributed import Ranks
     from wsl_toolkit.result import RunResult
 
 EPILOG = """\b
@@ -94,26 +95,40 @@ def run(**options: Any) -> None:
 
     Ctrl-C stops between two batches and leaves a checkpoint; a second Ctrl-C stops at once.
     """
-    from wsl_toolkit.cli.progress import progress
-
+    config: RunConfig | None = None
     if options["resume"] is not None:
         _refuse_others(options)
-        with progress(quiet=is_quiet()) as listener:
-            result = _resume(options, listener)
     else:
         config = _config(options).resolved(load_plugins().registry)
         if options["dry_run"]:
             print_json(config.to_dict()) if options["as_json"] else click.echo(config.to_toml(), nl=False)
             return
-        with progress(quiet=is_quiet()) as listener:
-            result = _run(config, options, listener)
+    result = _carry_out(config, options)
+    if result is None:
+        return
     if options["as_json"]:
         print_json(result.to_dict())
     elif not is_quiet():
         _show(result, options["tracking_uri"])
 
 
-def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunResult:
+def _carry_out(config: RunConfig | None, options: dict[str, Any]) -> RunResult | None:
+    """Run, or resume where there is no configuration; of several ranks only the first has a result."""
+    from wsl_toolkit import runner
+    from wsl_toolkit.cli.progress import progress
+    from wsl_toolkit.distributed import joined
+
+    with joined() as ranks:
+        if ranks is not None and not ranks.leads:
+            runner.follow(load_plugins().registry, ranks)
+            return None
+        with progress(quiet=is_quiet()) as listener:
+            if config is None:
+                return _resume(options, listener, ranks)
+            return _run(config, options, listener, ranks)
+
+
+def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
     from wsl_toolkit import runner
     from wsl_toolkit.delivery import sweep, tell
     from wsl_toolkit.tracking import Tracker, choose_uri
@@ -134,10 +149,11 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent) -> RunRes
         data_dir=options["data_dir"],
         tags=tags,
         checkpoint_every=options["checkpoint_every"],
+        ranks=ranks,
     )
 
 
-def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
+def _resume(options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
     from wsl_toolkit import runner
     from wsl_toolkit.delivery import sweep, tell
     from wsl_toolkit.records import find_folder
@@ -166,6 +182,7 @@ def _resume(options: dict[str, Any], listener: Silent) -> RunResult:
         listener,
         data_dir=given,
         checkpoint_every=options["checkpoint_every"],
+        ranks=ranks,
     )
 
 
