@@ -13,12 +13,22 @@ WSL_API = "1.0"
 """The plugin API that these methods are written for."""
 
 MODULES = (
+    "able",
+    "alim",
     "cavl",
     "cpe",
+    "cr_dpll",
+    "dirk",
     "discriminative",
+    "fredis",
+    "idgp",
     "order_preserving",
+    "pico",
+    "pico_plus",
+    "pop",
     "scarce",
     "transition_risk",
+    "valen",
 )
 """The modules that add estimators; each has a list `ESTIMATORS`."""
 

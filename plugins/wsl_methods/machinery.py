@@ -1,0 +1,136 @@
+"""What methods with augmented views, projection heads, queues and contrast share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from wsl_toolkit import Estimator, State, param
+from wsl_toolkit.losses import cross_entropy, lifted
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@attrs.frozen(kw_only=True)
+class AugmentedEstimator(Estimator):
+    """An estimator that looks at augmented views of its examples."""
+
+    augmentation: str = param(
+        "standard",
+        help="standard: crops, mirrors and RandAugment for images, noise and dropped numbers for tables; none: every "
+        "view is the example itself, as benchmark suites do it for tables",
+        choices=("standard", "none"),
+    )
+
+    def views(self) -> dict[str, Any]:
+        """Return how the weak and the strong view are made, as `Extended` takes them."""
+        from wsl_toolkit.augmentation import strong, unchanged, weak
+
+        if self.augmentation == "none":
+            return {"weaken": unchanged, "augment": unchanged}
+        return {"weaken": weak, "augment": strong}
+
+    def extend(self, network: nn.Module) -> nn.Module:
+        """Put the views around the network."""
+        from wsl_toolkit.networks import Extended
+
+        return Extended(network, self.needs, **self.views())
+
+
+def projection(network: nn.Module, width: int) -> nn.Module:
+    """Return a head of two layers on the network's features, as wide as them inside."""
+    from torch import nn
+
+    from wsl_toolkit.networks import classifier
+
+    features = classifier(network).in_features
+    return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
+
+
+def contrast(query: Tensor, pool: Tensor, others: Tensor, weights: Tensor, temperature: float) -> Tensor:
+    """Return -Σ_k w_ik log exp(q_i·k/τ) / Σ_{k'∈A_i} exp(q_i·k'/τ) of each query, [B].
+
+    `pool` [N, d] are embeddings of length one; `others` [B, N] says who is in A_i, and w_ik is 0 for the rest.
+    """
+    import torch
+
+    similarity = (query @ pool.T / temperature).masked_fill(~others, -torch.inf)
+    log_share = torch.log_softmax(similarity, dim=-1).masked_fill(~others, 0.0)
+    return -(weights * log_share).sum(-1)
+
+
+def averaging(positives: Tensor, dtype: Any) -> Tensor:
+    """Return weights 1/|P_i| on the positives of each query, [B, N]; 0 where there are none."""
+    weights = positives.to(dtype)
+    return weights / weights.sum(-1, keepdim=True).clamp(min=1)
+
+
+def target_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return -Σ_j t_j log p_j of each example, [B]."""
+    return (target * cross_entropy(logits)).sum(-1)
+
+
+def restricted(logits: Tensor, members: Tensor) -> Tensor:
+    """Return p_j / Σ_{k∈members} p_k on `members` and 0 off them, a constant; rows without members are 0."""
+    import torch
+
+    from wsl_toolkit.losses import confined
+
+    weights = torch.softmax(confined(logits.detach(), members), dim=-1)
+    return weights * members.to(weights.dtype)
+
+
+def uniform(candidates: Tensor) -> Tensor:
+    """Return 1/|s| on the candidates."""
+    return candidates / candidates.sum(-1, keepdim=True)
+
+
+def top_candidate(scores: Tensor, members: Tensor) -> Tensor:
+    """Return the member with the highest score, [B]."""
+    import torch
+
+    return lifted(scores).masked_fill(~members, -torch.inf).argmax(-1)
+
+
+def one_hot(label: Tensor, like: Tensor) -> Tensor:
+    """Return 1 at the label and 0 elsewhere, [B, K], in the shape and precision of `like`."""
+    import torch
+
+    return torch.nn.functional.one_hot(label, like.shape[-1]).to(like.dtype)
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Return vectors of length one; a zero stays zero."""
+    import torch
+
+    return torch.nn.functional.normalize(vectors, dim=-1)
+
+
+def no_self(n: int, size: int, device: Any) -> Tensor:
+    """Return a mask [n, size] that is False where the i-th of the pool is the i-th query itself."""
+    import torch
+
+    return torch.arange(size, device=device) != torch.arange(n, device=device).unsqueeze(1)
+
+
+def empty_queue(size: int, **shapes: Any) -> State:
+    """Return a queue of `size` places: for each name the tensor that one place holds, and the place that is next."""
+    import torch
+
+    state = {name: value.expand(size, *value.shape).clone() for name, value in shapes.items()}
+    return {**state, "place": torch.zeros((), dtype=torch.int64)}
+
+
+def enqueued(state: State, **values: Tensor) -> State:
+    """Return the queue after a batch has taken the places of the oldest."""
+    import torch
+
+    size = len(state[next(iter(values))])
+    count = len(next(iter(values.values())))
+    # Of a batch larger than the queue only the last ones would stay.
+    newest = torch.arange(max(0, count - size), count, device=state["place"].device)
+    places = (state["place"] + newest) % size
+    new = {name: state[name].index_copy(0, places, value[newest]) for name, value in values.items()}
+    return {**new, "place": (state["place"] + count) % size}

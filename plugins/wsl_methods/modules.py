@@ -1,0 +1,87 @@
+"""Networks that some methods put around the backbone; imported only where one is built, for this needs torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit import State
+from wsl_toolkit.augmentation import cutout
+from wsl_toolkit.networks import Extended
+
+POINTS = 8
+"""Points on the side of an image that a decoder decodes to."""
+
+
+def redrawn(network: nn.Module) -> nn.Module:
+    """Return a network of the same shape whose layers start anew, each as torch starts it."""
+    other = copy.deepcopy(network)
+    for layer in other.modules():
+        reset: Callable[[], Any] | None = getattr(layer, "reset_parameters", None)
+        if reset is not None:
+            reset()
+    return other
+
+
+class Twin(Extended):
+    """The network and another of its shape that sees the same views; its outputs are the extras `twin_…`."""
+
+    def __init__(self, network: nn.Module, needs: frozenset[str], **options: Any) -> None:
+        super().__init__(network, needs, **options)
+        self.twin = redrawn(network)
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the network's logits of the weak view; of both strong views, and the twin's of all, as extras."""
+        weak, *strong = self.weaken(inputs), self.augment(inputs), self.augment(inputs)
+        extras = {f"{name}logits": self.network(view) for name, view in zip(("view_", "third_"), strong, strict=True)}
+        for name, view in zip(("", "view_", "third_"), (weak, *strong), strict=True):
+            extras[f"twin_{name}logits"] = self.twin(view)
+        return self.network(weak), extras
+
+
+class Distilled(Extended):
+    """A student and its momentum copy, the teacher, on three views: one to distil from, a strong one, a weak one."""
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return both networks' logits of the view to distil from, and the features that are contrasted.
+
+        Those are the student's of the strong view, and the teacher's of the weak one.
+        """
+        weak, strong = self.weaken(inputs), self.augment(inputs)
+        shown = self.weaken(inputs)
+        if inputs.ndim == 4 and shown is not inputs:
+            shown = cutout(shown)
+        _, extras = self.outputs(strong)
+        logits, _ = self.outputs(shown)
+        _, slow = self.slow_outputs(weak)
+        slow_logits, _ = self.slow_outputs(shown)
+        return logits, {**extras, "momentum_features": slow["momentum_features"], "momentum_logits": slow_logits}
+
+
+class Variational(Extended):
+    """The network, an encoder of its shape, and a decoder from label distributions to inputs.
+
+    The decoder works on samples that only the estimator can draw, so its weights are extras too: `decoder_…`. What it
+    decodes to, `inputs`, is the flattened input of a network that begins with a linear layer, and images averaged to
+    8×8 points for one that begins with a convolution, whose size of images is not known before it sees some.
+    """
+
+    def __init__(self, network: nn.Module, needs: frozenset[str], num_classes: int) -> None:
+        super().__init__(network, needs)
+        self.twin = redrawn(network)
+        first = next(layer for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d))
+        self.pooled = isinstance(first, nn.Conv2d)
+        width = first.in_channels * POINTS**2 if isinstance(first, nn.Conv2d) else first.in_features
+        self.decoder = nn.ModuleDict({"hidden": nn.Linear(num_classes, width), "output": nn.Linear(width, width)})
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the network's logits, and as extras the encoder's, what is to be decoded, the decoder and a seed."""
+        goal = nn.functional.adaptive_avg_pool2d(inputs, POINTS) if self.pooled else inputs
+        extras = {"twin_logits": self.twin(inputs), "inputs": goal.flatten(1)}
+        extras |= {f"decoder_{name.replace('.', '_')}": weight for name, weight in self.decoder.named_parameters()}
+        extras["seed"] = torch.randint(2**53, (), device=inputs.device)
+        return self.network(inputs), extras
