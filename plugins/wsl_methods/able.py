@@ -79,6 +79,10 @@ class Able(AugmentedEstimator):
         contrasted = contrast(embeddings, embeddings, others, drawn, self.temperature)
         return target_loss(logits, state["confidence"]) + self.weight * contrasted.view(2, -1).mean(0)
 
+    def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        """The mean over a batch, whose examples must be there together, for they are contrasted with each other."""
+        return self.loss(logits, candidates, state).mean()
+
     def _attraction(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         """m between the examples of the batch, [B, B]: what the row's example believes of the column's pseudo-label."""
         label = top_candidate(logits.detach(), candidates)
