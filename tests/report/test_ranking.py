@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from wsl_toolkit.report.build import Report, build_figures, build_report
+from wsl_toolkit.report.figures import MOST_LINES
 from wsl_toolkit.report.rank_figure import critical_difference_diagram
 from wsl_toolkit.report.ranking import Ranking, critical_difference, friedman_p_value, rank_table, ranking
 from wsl_toolkit.report.tables import Entry, Table, readable
@@ -85,17 +86,32 @@ def test_a_studys_ranks_come_from_its_mean_accuracies(report: Report) -> None:
     assert "critical-difference" in build_figures(report)
 
 
-def test_a_method_that_diverged_is_last_and_one_that_is_missing_stops_the_ranking(report: Report) -> None:
+def test_a_method_that_diverged_is_last(report: Report) -> None:
     first, *others = report.states
     diverged = attrs.evolve(first, results=tuple(attrs.evolve(r, status=DIVERGED) for r in first.results if r))
     found = ranking(report.study, [diverged, *others])
     assert found is not None
     assert found.settings == 2
     assert found.mean[first.cell.method.label] >= 1.5
-    missing = attrs.evolve(first, results=tuple(None for _ in first.results))
-    fewer = ranking(report.study, [missing, *others])
-    assert fewer is not None
-    assert fewer.settings == 1
+
+
+def test_what_is_not_there_is_left_out_and_named(report: Report) -> None:
+    three = tuple(attrs.evolve(report.study.methods[0], label=label) for label in "abc")
+    study = attrs.evolve(report.study, methods=three)
+    done = report.states[0]
+    states = [attrs.evolve(done, cell=cell) for cell in study.cells()]
+    missing = {"results": tuple(None for _ in done.results)}
+    states[2] = attrs.evolve(states[2], **missing)  # c in the first setting
+    found = ranking(study, states)
+    assert found is not None
+    assert (set(found.mean), found.left_out, found.settings) == ({"a", "b"}, ("c",), 2)
+    table = rank_table(study, states)
+    assert table is not None
+    assert "Not ranked, since without a result in some of them: c." in table.note
+    states[1] = attrs.evolve(states[1], **missing)  # one method of three: that setting does not count
+    found = ranking(study, states)
+    assert found is not None
+    assert (set(found.mean), found.settings) == ({"a", "b", "c"}, 1)
 
 
 def test_tables_of_many_methods_are_turned_over() -> None:
@@ -112,7 +128,7 @@ def test_tables_of_many_methods_are_turned_over() -> None:
 
 def test_many_methods_have_no_curves_but_a_diagram(report: Report) -> None:
     method = report.study.methods[0]
-    many = tuple(attrs.evolve(method, label=f"m{i}") for i in range(13))
+    many = tuple(attrs.evolve(method, label=f"m{i}") for i in range(MOST_LINES + 1))
     study = attrs.evolve(report.study, methods=many)
     states = [attrs.evolve(s, cell=cell) for cell in study.cells() for s in report.states[:1]]
     assert set(build_figures(build_report(study, states))) == {"critical-difference"}

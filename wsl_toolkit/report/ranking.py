@@ -20,13 +20,15 @@ from wsl_toolkit.study.description import Study
 
 @attrs.frozen(kw_only=True)
 class Ranking:
-    """Methods by their mean rank over the settings where all of them have a result; 1 is best."""
+    """Methods by their mean rank over the same settings; 1 is best."""
 
     mean: dict[str, float]
     """From the best to the worst."""
     first: dict[str, int]
     """How often each has rank 1."""
     settings: int
+    left_out: tuple[str, ...] = ()
+    """Methods that have no result in some of these settings."""
     p_value: float | None
     """Of Friedman's test that all methods are equally good; None where there is too little to test."""
     critical_difference: float | None
@@ -70,41 +72,49 @@ def critical_difference(methods: int, settings: int, significance: float = SIGNI
 
 
 def ranking(study: Study, states: Sequence[CellState]) -> Ranking | None:
-    """Rank methods by mean test accuracy; one all of whose trials diverged in a setting is last there."""
-    complete = [scores for row in rows_of(study, states) if (scores := _scores(row)) is not None]
-    labels = [method.label for method in study.methods]
-    if not complete or len(labels) < 2:
+    """Rank methods by mean test accuracy; one all of whose trials diverged in a setting is last there.
+
+    A study that is not complete is ranked as far as it goes: settings in which fewer than half of the methods have a
+    result do not count, and then methods without one in some setting do not.
+    """
+    found = [_scores(row) for row in rows_of(study, states)]
+    found = [scores for scores in found if 2 * len(scores) >= len(study.methods)]
+    labels = [method.label for method in study.methods if all(method.label in scores for scores in found)]
+    if not found or len(labels) < 2:
         return None
-    ranked = [ranks(scores) for scores in complete]
+    scores = [{label: each[label] for label in labels} for each in found]
+    ranked = [ranks(each) for each in scores]
     mean = {label: sum(r[label] for r in ranked) / len(ranked) for label in labels}
     order = sorted(labels, key=lambda label: mean[label])
     return Ranking(
         mean={label: mean[label] for label in order},
         first={label: sum(r[label] == 1 for r in ranked) for label in order},
         settings=len(ranked),
-        p_value=friedman_p_value({label: [scores[label] for scores in complete] for label in labels}),
+        left_out=tuple(method.label for method in study.methods if method.label not in labels),
+        p_value=friedman_p_value({label: [each[label] for each in scores] for label in labels}),
         critical_difference=critical_difference(len(labels), len(ranked)),
     )
 
 
-def _scores(row: Row) -> dict[str, float] | None:
-    """Return each method's mean accuracy in a setting, or None if one has not come so far."""
+def _scores(row: Row) -> dict[str, float]:
+    """Return the mean accuracy in a setting of each method that has come so far."""
     found: dict[str, float] = {}
     for state in row.states:
         values = by_seed(state, "test/accuracy")
-        if not values and not state.done:
-            return None
-        found[state.cell.method.label] = estimate(list(values.values())).mean if values else -math.inf
+        if values or state.done:
+            found[state.cell.method.label] = estimate(list(values.values())).mean if values else -math.inf
     return found
 
 
 def rank_table(study: Study, states: Sequence[CellState]) -> Table | None:
-    """Return the mean rank of each method by accuracy, over the settings where all methods have one."""
+    """Return the mean rank of each method by accuracy, over the settings that most of them have a result in."""
     found = ranking(study, states)
     if found is None:
         return None
     best = min(found.mean.values())
     note = f"Over {found.settings} setting{'s' if found.settings > 1 else ''}; 1 is best."
+    if found.left_out:
+        note += f" Not ranked, since without a result in some of them: {', '.join(found.left_out)}."
     if found.p_value is not None:
         note += f" Friedman's test that all are equally good: p = {found.p_value:.2g}."
     if found.critical_difference is not None:
