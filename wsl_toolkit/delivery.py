@@ -106,6 +106,7 @@ def catch_up(tracker: Tracker, folder: RunFolder) -> tuple[int, int]:
         client.log_batch(run_id, metrics=missing[start : start + BATCH])
     files = send_files(tracker, folder)
     client.set_tag(run_id, "mlflow.note.content", describe(folder))
+    _delete_doubles(tracker, folder)
     status = folder.fact("status", RUNNING)
     if status != RUNNING:
         client.set_terminated(run_id, status, end_time=folder.fact("ended"))
@@ -123,17 +124,34 @@ def _ensure_run(tracker: Tracker, folder: RunFolder) -> bool:
     """Make the run if the store has none; one that was refused at its very start is forgotten instead."""
     if not folder.is_offline:
         return True
-    found = tracker.client.search_runs(
-        [tracker.experiment_id], filter_string=f"tags.`{LOCAL_ID}` = '{folder.run_id}'", max_results=1
-    )
-    if found:
-        folder.take_id(found[0].info.run_id)
-    elif folder.fact("refused"):
+    found = _runs_of(tracker, folder.run_id)
+    if not found and folder.fact("refused"):
         folder.discard()
         return False
+    folder.note(local_id=folder.run_id)
+    if found:
+        folder.take_id(found[0])
     else:
         create_run(tracker, folder)
     return True
+
+
+def _runs_of(tracker: Tracker, local_id: str) -> list[str]:
+    """Return the ids of the runs that were made for a folder."""
+    found = tracker.client.search_runs(
+        [tracker.experiment_id],
+        filter_string=f"tags.`{LOCAL_ID}` = '{local_id}'",
+        order_by=["attributes.start_time ASC"],
+    )
+    return [run.info.run_id for run in found]
+
+
+def _delete_doubles(tracker: Tracker, folder: RunFolder) -> None:
+    """Delete a second run of the same folder: a slow store may have made one long after it was given up."""
+    if folder.fact("local_id"):
+        for run_id in _runs_of(tracker, folder.fact("local_id")):
+            if run_id != folder.run_id:
+                tracker.client.delete_run(run_id)
 
 
 # ------------------------------------------------------------------ all runs

@@ -15,9 +15,10 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.components import Backbone
 from wsl_toolkit.data import Data, Scaler, transform_inputs
 from wsl_toolkit.engine import predict
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.fitting import Fitted
 from wsl_toolkit.registry import Registry
@@ -81,9 +82,12 @@ class Model:
             schema = None if meta["schema"] is None else TableSchema.from_json(meta["schema"])
             input_shape = tuple(int(side) for side in meta["input_shape"])
             transform = _transform(meta["transform"], tensors)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path} is not a complete model: {type(error).__name__} {error}") from None
-        network = registry.create("backbone", backbone.pop("name"), backbone).build(network_input, len(class_names))
+            name = backbone.pop("name")
+        except WslError as error:
+            raise type(error)(f"{path} is not a complete model: {error}") from None
+        except Exception as error:  # a damaged header can be wrong in every way
+            raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
+        network = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
         try:
             network.load_state_dict(weights)
@@ -98,6 +102,16 @@ class Model:
             input_shape=input_shape,
             about=meta["about"],
         )
+
+
+def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build the network of a model; the sizes in a damaged header may be impossible, or larger than any memory."""
+    try:
+        return backbone.build(network_input, num_classes)
+    except WslError as error:
+        raise type(error)(f"{path} is not a complete model: {error}") from None
+    except Exception as error:
+        raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
 
 
 def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
@@ -140,8 +154,11 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DataError(f"there is no model at {path}") from None
     except (SafetensorError, OSError, struct.error) as error:
         raise DataError(f"{path} is not a readable model (truncated?): {error}") from None
-    meta = json.loads(header) if header else {}
-    if meta.get("format") != FORMAT:
+    try:
+        meta = json.loads(header or "{}")
+    except ValueError as error:
+        raise DataError(f"{path} is not a readable model: its header is damaged ({error})") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{path} is a safetensors file, but not a model that `wsl fit` wrote")
     return tensors, meta
 

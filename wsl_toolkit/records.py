@@ -28,13 +28,18 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.errors import ConfigError, ResourceError, did_you_mean, one_line
+from wsl_toolkit.errors import ConfigError, DataError, ResourceError, did_you_mean, one_line
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.processes import Process
 
 OFFLINE = "offline-"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_KINDS = {
+    "name": str, "params": dict, "tags": dict, "description": str, "parent": str, "status": str, "message": str,
+    "started": int, "ended": int, "experiment": str, "store": str, "data_dir": str, "inputs": list, "summary": dict,
+}  # fmt: skip
+"""What the facts of a run are, where they are known."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,16 +58,17 @@ class TimedRecord:
 class RunFolder:
     """One run's folder."""
 
-    def __init__(self, home: Path, run_id: str) -> None:
+    def __init__(self, home: Path, run_id: str, *, make: bool = True) -> None:
         if not _SAFE_ID.fullmatch(run_id):
             raise ConfigError(f"{run_id!r} is no run id: letters, digits, '-' and '_' only")
         self.home = home
         self.path = home / "runs" / run_id
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            if make:
+                self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{home} cannot be written ({one_line(error)}): run in a directory of your own") from None
-        self._facts: dict[str, Any] = _read_json(self.path / "run.json")
+        self._facts = _read_facts(self.path / "run.json")
 
     @classmethod
     def new(cls, home: Path) -> RunFolder:
@@ -169,10 +175,11 @@ class RunFolder:
         return [found[epoch] for epoch in sorted(found)]
 
     def restore_records(self, known: list[EpochRecord]) -> list[TimedRecord]:
-        """Write the records anew without the remains of a line; epochs that only a checkpoint knows are put back."""
+        """Write the records anew without the remains of a line; what a checkpoint knows, it knows better."""
         kept = {timed.record.epoch: timed for timed in self.records()}
         for record in known:
-            kept.setdefault(record.epoch, TimedRecord(record=record, time=_now()))
+            before = kept.get(record.epoch)
+            kept[record.epoch] = TimedRecord(record=record, time=before.time if before else _now())
         last = 0
         while last + 1 in kept:
             last += 1
@@ -182,10 +189,23 @@ class RunFolder:
 
 
 def all_folders(home: Path) -> Iterator[RunFolder]:
-    """Return every run's folder, in a steady order."""
+    """Return the folder of every run whose record can be read, in a steady order."""
     for path in sorted((home / "runs").glob("*/run.json")):
-        with contextlib.suppress(ConfigError):
-            yield RunFolder(home, path.parent.name)
+        with contextlib.suppress(ConfigError, DataError):
+            folder = RunFolder(home, path.parent.name, make=False)
+            if (
+                folder.fact("started") is not None
+            ):  # else it was given its id at this very moment, and is called by that
+                yield folder
+
+
+def damaged_records(home: Path) -> Iterator[str]:
+    """Say of each run whose record cannot be read what is wrong with it."""
+    for path in sorted((home / "runs").glob("*/run.json")):
+        try:
+            _read_facts(path)
+        except DataError as error:
+            yield str(error)
 
 
 def children_of(folder: RunFolder) -> dict[int, RunFolder]:
@@ -197,9 +217,13 @@ def children_of(folder: RunFolder) -> dict[int, RunFolder]:
 def dead_folders(home: Path) -> Iterator[RunFolder]:
     """Return the runs whose process of this machine is gone, though they never said that they ended."""
     for path in sorted((home / "runs").glob("*/process.json")):
-        folder = RunFolder(home, path.parent.name)
+        try:
+            folder = RunFolder(home, path.parent.name, make=False)
+        except (ConfigError, DataError):
+            continue  # nobody can tell what became of it: its checkpoints are left alone
         process = folder.process()
-        if process is None or (process.is_local() and not process.is_alive()):
+        ended_well = process is None and not path.exists()  # while this was looked at
+        if not ended_well and (process is None or (process.is_local() and not process.is_alive())):
             yield folder
 
 
@@ -243,6 +267,23 @@ def _disk(path: Path) -> Iterator[None]:
 
 def _line(timed: TimedRecord) -> str:
     return json.dumps({**attrs.asdict(timed.record), "time": timed.time}) + "\n"
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """Return what is known of a run; a record that is there and cannot be read must not pass for none."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        facts, reason = None, one_line(error)
+    else:
+        reason = "it is not the record of a run"
+    if not isinstance(facts, dict) or not all(isinstance(facts.get(key), kind | None) for key, kind in _KINDS.items()):
+        raise DataError(
+            f"{path} is damaged ({reason}): restore it from a backup, or remove {path.parent} and start the run anew"
+        )
+    return facts
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _carry_out(session: Session, facts: RunFacts, notes: tuple[str, ...], folder
                 outcomes.append(_trial(session, config, seed, tracked))
                 continue
             child = begun.get(seed)
-            if child is not None and (done := _finished(child)) is not None:
+            if child is not None and (done := _finished(child, config.training.epochs)) is not None:
                 session.listener.epoch(done.records[-1])
                 outcomes.append(done)
                 continue
@@ -264,18 +264,21 @@ def _explain(session: Session, record: EpochRecord, before: EpochRecord | None) 
         )
 
 
-def _finished(folder: RunFolder) -> TrialOutcome | None:
-    """Return what came of a trial that is complete on disk."""
-    facts = folder.result()
-    if facts is None:
+def _finished(folder: RunFolder, epochs: int) -> TrialOutcome | None:
+    """Return what came of a trial that is complete on disk; one of whose files is damaged goes on from its end."""
+    facts, records = folder.result(), tuple(timed.record for timed in folder.records())
+    if facts is None or len(records) != epochs:
         return None
-    return TrialOutcome(
-        seed=facts["seed"],
-        records=tuple(timed.record for timed in folder.records()),
-        candidates_hash=facts["candidates"]["hash"],
-        mean_size=facts["candidates"]["mean_size"],
-        seconds=facts["seconds"],
-    )
+    try:
+        return TrialOutcome(
+            seed=facts["seed"],
+            records=records,
+            candidates_hash=facts["candidates"]["hash"],
+            mean_size=facts["candidates"]["mean_size"],
+            seconds=facts["seconds"],
+        )
+    except (KeyError, TypeError):
+        return None
 
 
 def _problem(config: RunConfig, session: Session, seed: int) -> Problem:

@@ -170,6 +170,7 @@ def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, 
             speaking_to(tracker.uri),
             mlflow.start_run(run_name=name, experiment_id=tracker.experiment_id, tags=tags) as run,
         ):
+            tracker.client.update_run(run.info.run_id, status="SCHEDULED")  # should it be killed now: never RUNNING
             mlflow.log_params(params)
             mlflow.log_metrics(found)
             with tempfile.TemporaryDirectory() as work:

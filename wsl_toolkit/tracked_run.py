@@ -13,7 +13,7 @@ from wsl_toolkit import delivery
 from wsl_toolkit.delivery import UNDELIVERED
 from wsl_toolkit.errors import TrackingError, WslError, one_line
 from wsl_toolkit.files import write_atomically
-from wsl_toolkit.records import RunFolder, TimedRecord
+from wsl_toolkit.records import RunFolder, TimedRecord, same_metrics
 from wsl_toolkit.tracking import BATCH, Tracker, import_mlflow, insist, redact, speaking_to
 
 FLUSH_SECONDS = 5.0
@@ -74,11 +74,13 @@ class TrackedRun:
             self.flush()
 
     def log_summary(self, values: Mapping[str, float], step: int) -> None:
-        """Record metrics of the whole run."""
-        now = int(time.time() * 1000)
-        self.folder.note(summary={"time": now, "step": step, "values": dict(values)})
+        """Record metrics of the whole run; the same ones again, after an interruption, keep their time."""
+        before = self.folder.fact("summary")
+        same = before is not None and before["step"] == step and same_metrics(before["values"], values)
+        at = before["time"] if same else int(time.time() * 1000)
+        self.folder.note(summary={"time": at, "step": step, "values": dict(values)})
         metric = import_mlflow().entities.Metric
-        self._buffer += [metric(key, float(value), now, step) for key, value in values.items()]
+        self._buffer += [metric(key, float(value), at, step) for key, value in values.items()]
 
     def flush(self) -> None:
         """Send what is buffered; keep it if the store does not answer."""

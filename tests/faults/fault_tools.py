@@ -151,6 +151,7 @@ def status(cwd: Path, run_id: str) -> str:
 
 
 def statuses(cwd: Path) -> list[str]:
-    """The status of every run in the store."""
+    """The status of every run in the store that was not deleted."""
     with sqlite3.connect(cwd / "wsl-runs" / "mlflow.db", timeout=60) as database:
-        return [row[0] for row in database.execute("select status from runs order by start_time")]
+        query = "select status from runs where lifecycle_stage = 'active' order by start_time"
+        return [row[0] for row in database.execute(query)]

@@ -16,15 +16,18 @@ import attrs
 import torch
 
 from wsl_builtins.generators.matrices import read_matrix
-from wsl_toolkit import checkpoints
+from wsl_toolkit import checkpoints, delivery
 from wsl_toolkit.config import from_dict, read_toml
 from wsl_toolkit.data import Data
 from wsl_toolkit.errors import WslError
 from wsl_toolkit.formats import sources
 from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.models import Model
 from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.records import RunFolder
+from wsl_toolkit.records import RunFolder, damaged_records
 from wsl_toolkit.study import description
+from wsl_toolkit.study.jobs import Job, JobResult
+from wsl_toolkit.study.store import StudyFolder
 from wsl_toolkit.tables import TableSchema
 
 SECONDS = 20
@@ -143,7 +146,7 @@ def targets(folder: Path) -> list[Target]:
                 parse=lambda path: sources.load(path, {}, registry, path.parent),
             )
         )
-    return [*made, *_own_formats(folder)]
+    return [*made, *_own_formats(folder), *_own_records(folder)]
 
 
 def _own_formats(folder: Path) -> Iterator[Target]:
@@ -182,6 +185,54 @@ def _own_formats(folder: Path) -> Iterator[Target]:
         samples=(schema.encode(),),
         parse=lambda path: TableSchema.from_json(path.read_bytes().decode("utf-8", "replace")),
     )
+
+
+def _own_records(folder: Path) -> Iterator[Target]:
+    """What the toolkit wrote itself, and reads again after a failing disk."""
+    registry = load_plugins().registry
+    yield Target(
+        name="model",
+        suffix=".safetensors",
+        samples=(_model(folder / "model.safetensors"),),
+        parse=lambda path: Model.load(path, registry),
+    )
+    facts = {"name": "one", "params": {"seed": 0}, "tags": {}, "status": "KILLED", "started": 5, "inputs": []}
+    yield Target(
+        name="run record", suffix=".json", samples=(json.dumps(facts, indent=1).encode(),), parse=_read_run_record
+    )
+    config = {"seed": 0, "dataset": {"name": "digits"}}
+    job = Job(purpose="trial", config=config)
+    result = JobResult(job=job, status="finished", history={"train/risk": [0.5, 0.25]})
+    yield Target(name="study result", suffix=".json", samples=(result.to_json().encode(),), parse=_read_result)
+
+
+def _model(path: Path) -> bytes:
+    from wsl_toolkit import fitting, models
+
+    data = small_data(names=True)
+    registry = load_plugins().registry
+    options = fitting.options_for(registry, estimator=("cc", {}), epochs=1, lr=0.1, weight_decay=0.0)
+    fitted = fitting.fit(data, registry, options, torch.arange(9))
+    models.model_from(fitted, data, fitting.describe(options, fitted)).save(path)
+    return path.read_bytes()
+
+
+def _read_run_record(path: Path) -> Any:
+    place = path.parent / "fuzz" / "runs" / "one"
+    place.mkdir(parents=True, exist_ok=True)
+    path.rename(place / "run.json")
+    home = path.parent / "fuzz"
+    list(damaged_records(home))
+    delivery.waiting(home)
+    return RunFolder(home, "one")
+
+
+def _read_result(path: Path) -> Any:
+    """A damaged result counts as none, and is set aside."""
+    folder = StudyFolder(path.parent, "fuzz")
+    folder.create()
+    path.rename(folder.result_path("one"))
+    return folder.read_result("one")
 
 
 def _npy() -> bytes:
@@ -237,12 +288,16 @@ def try_case(target: Target, dice: random.Random, folder: Path) -> str:
     """Read one damaged file; return 'read' or 'refused', and let everything else surface."""
     path = folder / f"case{target.suffix}"
     path.write_bytes(damage(dice, dice.choice(target.samples)))
+    before = {item.name for item in folder.iterdir()}
     try:
         with in_time():
             target.parse(path)
     except WslError as error:
-        return "refused" if str(error).strip() else "refused without a word"
-    return "read"
+        outcome = "refused" if str(error).strip() else "refused without a word"
+    else:
+        outcome = "read"
+    left = {item.name for item in folder.iterdir()} - before - {"runs", "fuzz", "studies", "jobs"}
+    return f"left {', '.join(sorted(left))} behind" if left else outcome
 
 
 @contextmanager

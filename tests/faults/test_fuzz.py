@@ -27,7 +27,7 @@ NAMES = [
     "matrix .csv",
     "matrix .npy",
 ]
-NAMES += ["partitions", "records", "schema"]
+NAMES += ["partitions", "records", "schema", "model", "run record", "study result"]
 CASES = int(os.environ.get("WSL_FUZZ_CASES", "8000"))
 """Cases for each of the parsers in the long test: more than 100,000 in all."""
 

@@ -98,6 +98,22 @@ def test_no_run_name_escapes_its_folder(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png", "sub/../../secret.png"])
+def test_no_image_that_a_table_names_lies_outside_its_folder(name: str, tmp_path: Path) -> None:
+    from PIL import Image
+
+    from wsl_toolkit.cli import main
+
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    for path in (tmp_path / "secret.png", folder / "a.png"):
+        Image.new("RGB", (4, 4)).save(path)
+    (folder / "labels.csv").write_text(f"file,candidates\na.png,x|y\n{name},x\n")
+    found = CliRunner().invoke(main, ["audit", str(folder)])
+    assert found.exit_code == 2
+    assert f"row 2, column 'file': '{name}' leads out of the folder" in " ".join(found.output.split())
+
+
 def test_names_in_brackets_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     from wsl_toolkit.cli.run import _show
     from wsl_toolkit.config import RunConfig
@@ -129,3 +145,9 @@ def test_what_installing_a_plugin_means_is_said_where_plugins_are_installed() ->
 
     said = " ".join(CliRunner().invoke(main, ["plugin", "--help"]).output.split())
     assert "its code runs with your rights" in said
+
+
+def test_dependencies_are_audited_by_what_ci_runs() -> None:
+    assert "make audit" in (ROOT / ".ci" / "run").read_text()
+    assert ".ci/audit" in (ROOT / "Makefile").read_text()
+    assert "pip_audit" in (ROOT / ".ci" / "audit").read_text()

@@ -16,8 +16,11 @@ import attrs
 import pytest
 from fault_tools import Started, folders, history, start_wsl, status, statuses, until, wsl
 from servers import Server, free_port
+from slow_proxy import SlowProxy
 from test_kills import ARGUMENTS, EPOCHS, assert_same_run
 
+from wsl_toolkit import delivery
+from wsl_toolkit.delivery import LOCAL_ID
 from wsl_toolkit.engine import EpochRecord
 from wsl_toolkit.processes import Process
 from wsl_toolkit.records import FINISHED, RUNNING, RunFolder
@@ -167,6 +170,12 @@ def trained_through_deaths(workspace: Path, server: Server, deaths: int, trials:
     assert started.wait(1200) == 0, started.said
     server.start()
     wsl(workspace, "sync", "--tracking-uri", server.uri)
+    assert_everything_once(workspace, trials)
+    assert "nothing waits" in wsl(workspace, "sync", "--tracking-uri", server.uri)
+
+
+def assert_everything_once(workspace: Path, trials: int) -> None:
+    """Demand every metric of every trial in the store, no run and no step twice, and every run closed."""
     found = folders(workspace)
     assert len(found) == trials + 1
     assert [folder.fact("delivered") for folder in found] == [True] * (trials + 1)
@@ -179,7 +188,6 @@ def trained_through_deaths(workspace: Path, server: Server, deaths: int, trials:
         for values in stored.values():
             assert len({step for step, _ in values}) == len(values), "no step twice"
     assert sum(len(folder.records()) for folder in found) == trials * EPOCHS
-    assert "nothing waits" in wsl(workspace, "sync", "--tracking-uri", server.uri)
 
 
 def test_a_server_killed_in_the_middle_loses_nothing_and_later_trials_start_without_it(
@@ -193,3 +201,65 @@ def test_a_server_killed_ten_times_during_a_run_of_ten_trials_loses_and_doubles_
     workspace: Path, server: Server
 ) -> None:
     trained_through_deaths(workspace, server, 10, 10, random.Random(2))
+
+
+# ------------------------------------------------------------------ slow servers
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[SlowProxy]:
+    """A way to a real server that can be made slow."""
+    server.start()
+    made = SlowProxy(server.port)
+    yield made
+    made.close()
+
+
+def test_a_server_that_is_slow_in_the_middle_gets_everything_once(workspace: Path, proxy: SlowProxy) -> None:
+    started = start_wsl(workspace, *ARGUMENTS, "--trials", "2", "--tracking-uri", proxy.uri)
+    until(lambda: any(folder.records() for folder in folders(workspace)) or started.process.exitcode)
+    proxy.delay = 0.2
+    assert started.wait() == 0, started.said
+    assert proxy.held > 5
+    assert "did not take" not in started.said
+    assert_everything_once(workspace, 2)
+
+
+def test_answers_that_come_too_late_stop_no_training_and_what_they_spoke_of_is_not_done_twice(
+    workspace: Path, proxy: SlowProxy
+) -> None:
+    """The server does what it is asked, and the answer is lost: the worst case for whoever asks again."""
+    arguments = (*ARGUMENTS, "--trials", "2", "--tracking-uri", proxy.uri)
+    started = start_wsl(workspace, *arguments, MLFLOW_HTTP_REQUEST_TIMEOUT="2")
+    until(lambda: any(len(folder.records()) > 5 for folder in folders(workspace)) or started.process.exitcode)
+    proxy.delay = 6.0
+    assert started.wait() == 0, started.said
+    assert proxy.held > 0
+    assert "`wsl sync` delivers it" in started.said
+    proxy.delay = 0.0
+    wsl(workspace, "sync", "--tracking-uri", proxy.uri)
+    assert_everything_once(workspace, 2)
+    assert "nothing waits" in wsl(workspace, "sync", "--tracking-uri", proxy.uri)
+
+
+def test_a_run_whose_creation_was_not_answered_is_found_again_and_a_late_double_is_deleted(
+    workspace: Path, proxy: SlowProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = workspace / "wsl-runs"
+    tracker = Tracker(proxy.uri, "wsl-digits", home)
+    folder = RunFolder.new(home)
+    folder.note(name="one", params={"seed": 0}, started=1, status=RUNNING, experiment="wsl-digits", store=tracker.label)
+    proxy.delay = 3.0
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    tracked = TrackedRun(tracker, folder)
+    tracked.begin(offline_allowed=True)
+    assert folder.is_offline
+    proxy.delay = 0.0
+    until(lambda: len(statuses(workspace)) == 1)  # the server did what it was asked
+    folder.append(EpochRecord(epoch=1, metrics={"train/risk": 0.5}, seconds=0.1))
+    tags = {LOCAL_ID: folder.run_id}
+    tracker.client.create_run(tracker.experiment_id, tags=tags, start_time=2)  # as if an earlier request came late
+    folder.leave(FINISHED)
+    delivery.catch_up(tracker, folder)
+    assert statuses(workspace) == ["FINISHED"]
+    assert history(workspace, folder.run_id)["train/risk"] == [(1, 0.5)]

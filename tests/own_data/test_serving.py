@@ -51,6 +51,7 @@ def test_pyfunc_and_the_tracked_model_answer_as_predict_does(wsl, served_rows):
         runs = mlflow.search_runs(search_all_experiments=True)
         assert len(runs) == 1
         assert runs["params.estimator.name"][0] == "ppl"
+        assert runs["status"][0] == "FINISHED"
         tracked = mlflow.pyfunc.load_model(f"runs:/{runs['run_id'][0]}/model")
     pd.testing.assert_frame_equal(tracked.predict(rows), expected, check_dtype=False, atol=1e-9, rtol=1e-9)
 

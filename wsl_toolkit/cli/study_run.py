@@ -70,6 +70,7 @@ def resume(study: str, **options: Any) -> None:
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
+    from wsl_toolkit.delivery import sweep, tell
     from wsl_toolkit.report.build import as_plain, build_report, write_report
     from wsl_toolkit.study.delivery import Ledger, experiment_name
     from wsl_toolkit.study.driver import StudyError, check_study, run_study, study_states
@@ -88,6 +89,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
             listener.note(f"study {study.name} has a new description; what was finished and still fits is kept")
         # Before any worker starts: two processes that create the database together would break it.
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
+        tell(tracker, sweep(tracker.home, listener.note))
         ledger = Ledger(tracker, study, listener.note)
         ledger.begin()
         executor = make_executor(options["executor"], options["jobs"] or usable_cores())

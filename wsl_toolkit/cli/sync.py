@@ -18,12 +18,15 @@ def sync(tracking_uri: str | None, as_json: bool) -> None:
     command can be given at any time and as often as you like. Runs whose process died are marked as KILLED.
     """
     from wsl_toolkit import delivery
+    from wsl_toolkit.records import damaged_records
     from wsl_toolkit.tracking import HOME, Tracker, choose_uri, redact
 
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)
 
     delivery.sweep(HOME, note)
+    for text in damaged_records(HOME):
+        note(text)
     waiting = delivery.waiting(HOME)
     told: dict[str, str] = {}
     if waiting:

@@ -37,8 +37,11 @@ def read_folder(folder: Path, labels: Path, layout: table_files.Layout, file_col
     files = [str(value) for value in table.column(file_column).to_pylist()]
     labelled = table_files.named(labels, lambda: table_files.labels_of(table, done))
     for row, name in enumerate(files):
+        place = f"{labels.name}: {row_number(row)}, column {file_column!r}"
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DataError(f"{place}: {name!r} leads out of the folder; name images below it")
         if not (folder / name).is_file():
-            raise DataError(f"{labels.name}: {row_number(row)}, column {file_column!r}: there is no image {name!r}")
+            raise DataError(f"{place}: there is no image {name!r}")
     x = decoder.read(folder, [folder / name for name in files])
     return Data(name=folder.name, x=x, normalise="per-channel", **{**labelled, "ids": labelled["ids"] or _ids(files)})
 

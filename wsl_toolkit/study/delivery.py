@@ -2,12 +2,14 @@
 
 Delivery can be repeated at will. The store itself says what has arrived (each run is tagged with its key), a job's run
 is closed only when everything is in it, and metrics carry the result's own time stamp, so that MLflow takes a repeated
-one for the same one. Parents are SCHEDULED until complete: a study that was killed never says RUNNING.
+one for the same one. Parents are SCHEDULED until complete: a study that was killed never says RUNNING. A store that
+goes away is asked again later, first what it has; a slow one is left in peace for most of the time.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,11 @@ KEY = "wsl.key"
 STUDY = "wsl.study"
 SELECTION = "wsl.selection"
 OPEN = "SCHEDULED"
+DELETED = "DELETED"
 ALL_RUNS = 3  # mlflow.entities.ViewType.ALL: a run that the user deleted stays deleted
+
+SLOW_SECONDS, SHARE_OF_TIME = 2.0, 0.05
+"""A store that takes longer than this for one job gets no more than this share of the time while others are trained."""
 
 
 def experiment_name(study: str) -> str:
@@ -40,7 +46,12 @@ class Ledger:
         self.study = study
         self.client = tracker.client
         self._note = note
-        self._lost = False
+        self._behind = False
+        """Whether the store lacks something that was to be sent."""
+        self._in_doubt = False
+        """Whether something may have arrived although the store did not say so."""
+        self._failures = 0
+        self._all_trained = False
         self._runs: dict[str, tuple[str, str]] = {}
         try:
             self._read()
@@ -51,21 +62,42 @@ class Ledger:
 
     def _read(self) -> None:
         """Learn which runs are there, and which of them are complete."""
+        found: dict[str, list[Any]] = {}
         token = None
         while True:
             page = self.client.search_runs(
                 [self.tracker.experiment_id],
                 filter_string=f"tags.`{STUDY}` = '{self.study.name}'",
                 run_view_type=ALL_RUNS,
+                order_by=["attributes.start_time ASC"],
                 max_results=1000,
                 page_token=token,
             )
             for run in page:
                 if KEY in run.data.tags:
-                    self._runs[run.data.tags[KEY]] = (run.info.run_id, run.info.status)
+                    found.setdefault(run.data.tags[KEY], []).append(run)
             token = page.token
             if not token:
-                return
+                break
+        self._runs = {key: self._settle(key, runs) for key, runs in found.items()}
+        self._in_doubt = False
+
+    def _settle(self, key: str, runs: list[Any]) -> tuple[str, str]:
+        """Return the run of a key and its status; a second one, left by a request whose answer was lost, is deleted."""
+        active = [run for run in runs if run.info.lifecycle_stage == "active"]
+        if not active:
+            return runs[0].info.run_id, DELETED
+        known = self._runs.get(key, ("", ""))[0]
+        unfinished = (OPEN, "RUNNING")
+        active.sort(key=lambda run: (run.info.run_id != known, run.info.status in unfinished))
+        for double in active[1:]:
+            if double.info.status in unfinished:
+                self.client.delete_run(double.info.run_id)
+        run_id, status = active[0].info.run_id, active[0].info.status
+        if status == "RUNNING":  # whoever made it got no further
+            self.client.update_run(run_id, status=OPEN)
+            status = OPEN
+        return run_id, status
 
     @property
     def delivered(self) -> int:
@@ -89,6 +121,10 @@ class Ledger:
 
     def cell_run(self, cell: Cell) -> str:
         """Return a cell's run."""
+        name = f"{cell.label}{self._oracle}"
+        return self._ensure(f"cell:{cell.label}", name, self.study_run(), self._cell_params(cell), f"**{name}**")
+
+    def _cell_params(self, cell: Cell) -> dict[str, Any]:
         params = {
             "estimator.name": cell.method.estimator[0],
             "dataset.name": cell.setting.dataset[0],
@@ -98,8 +134,7 @@ class Ledger:
         if cell.setting.generator is not None:
             name, values = cell.setting.generator
             params |= {"generator.name": name, **{f"generator.{key}": value for key, value in values.items()}}
-        name = f"{cell.label}{self._oracle}"
-        return self._ensure(f"cell:{cell.label}", name, self.study_run(), params, f"**{name}**")
+        return params
 
     def _ensure(
         self, key: str, name: str, parent: str | None, params: Mapping[str, Any], note: str, **tags: str
@@ -160,36 +195,70 @@ class Ledger:
         def send() -> None:
             run_id = self.cell_run(state.cell)
             self._log_metrics(run_id, {name: [value] for name, value in summary_metrics(state.finished).items()}, at)
+            params = self._cell_params(state.cell)
             if len(state.points) == 1:
-                self._log_params(run_id, {f"selected.{key}": value for key, value in state.points[0].items()})
+                params |= {f"selected.{key}": value for key, value in state.points[0].items()}
+            self._log_params(run_id, params)
             self.client.set_terminated(run_id, "FINISHED", end_time=at)
             self._runs[key] = (run_id, "FINISHED")
 
         self._try(send)
 
+    def last_attempt(self) -> bool:
+        """Return whether the store lacks something and answers, now that nothing is left to be trained."""
+        self._all_trained = True
+        if not self._behind:
+            return False
+        try:
+            self.tracker.check_answers()
+        except TrackingError:
+            return False
+        self.tracker.line.worked()
+        self._behind = False
+        return True
+
     def finish_study(self, files: Path | None, *, complete: bool) -> None:
-        """Store the reports with the study's run, and close it if everything is done."""
+        """Store the reports with the study's run, and close it if everything is done and delivered."""
 
         def send() -> None:
+            if self._failures:
+                self._read()  # a slow store may have made a run long after it was given up
             run_id = self.study_run()
+            if self._runs["study"][1] == DELETED:
+                return
             if files is not None:
                 self.client.log_artifacts(run_id, str(files), "report")
-            self.client.update_run(run_id, status="FINISHED" if complete else OPEN)
+            self.client.update_run(run_id, status="FINISHED" if complete and not self._behind else OPEN)
 
         self._try(send)
+        if self._failures and not self._behind:
+            self._note("the tracking store answered again, and has everything now")
 
     def _try(self, send: Callable[[], object]) -> None:
-        """Send; where the store does not answer, say so once and try no more: `wsl study resume` delivers the rest."""
-        if self._lost:
+        """Send, unless the store did not answer a short while ago; what it lacks is sent when it is back, or later."""
+        if not self.tracker.line.is_open:
+            self._behind = True
             return
+        start = time.monotonic()
         try:
+            if self._in_doubt:
+                self._read()
             send()
         except Exception as error:
-            self._lost = True
-            self._note(
-                f"the tracking store {redact(self.tracker.uri)} did not take a record ({redact(one_line(error))}): "
-                f"results are safe on disk, and `wsl study resume {self.study.name}` delivers them"
-            )
+            self._behind = self._in_doubt = True
+            self.tracker.line.failed()
+            self._failures += 1
+            if self._failures == 1:
+                self._note(
+                    f"the tracking store {redact(self.tracker.uri)} did not take a record ({redact(one_line(error))}): "
+                    f"results are safe on disk; it is asked again later, and `wsl study resume {self.study.name}` "
+                    "delivers whatever is left"
+                )
+            return
+        self.tracker.line.worked()
+        took = time.monotonic() - start
+        if took > SLOW_SECONDS and not self._all_trained:
+            self.tracker.line.rest(took / SHARE_OF_TIME)
 
 
 def summary_metrics(results: tuple[JobResult, ...]) -> dict[str, float]:

@@ -105,6 +105,9 @@ class Driver:
             self._refill()
             for event in self.executor.events():
                 self._take(event)
+        if self.ledger is not None and self.ledger.last_attempt():
+            for work in self.cells:
+                self._deliver(work.state)
         failures = [f"{w.state.cell.label}: {w.failure or w.state.error}" for w in self.cells if not w.state.done]
         if failures:
             more = f" (and {len(failures) - 1} more cells)" if len(failures) > 1 else ""
@@ -249,6 +252,7 @@ def run_study(
 ) -> list[CellState]:
     """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place."""
     try:
+        executor.prepare(study, registry)
         driver = Driver(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
         return driver.run()
     except KeyboardInterrupt:

@@ -134,8 +134,11 @@ class JobResult:
 
 
 def result_from_json(text: str) -> JobResult:
-    """Read a result back."""
+    """Read a result back, or raise a ValueError, TypeError or KeyError if it is none."""
     values = json.loads(text)
+    rows = values["history"].values() if isinstance(values["history"], dict) else [None]
+    if not all(isinstance(row, list) and all(isinstance(value, float | int) for value in row) for row in rows):
+        raise ValueError("its history does not hold numbers")
     return JobResult(**{**values, "job": job_from_dict(values["job"])})
 
 

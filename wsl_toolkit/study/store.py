@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.config import read_toml
-from wsl_toolkit.errors import ConfigError, one_line
+from wsl_toolkit.errors import ConfigError, DataError, one_line
 from wsl_toolkit.files import write_atomically
 from wsl_toolkit.study.description import NAME, Study, from_dict
 from wsl_toolkit.study.jobs import Job, JobResult, result_from_json
@@ -75,7 +75,17 @@ class StudyFolder:
     def data_digests(self) -> dict[str, str]:
         """Return the digests of the data that the study began with, by label."""
         path = self.path / "data.json"
-        found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not all(isinstance(digest, str) for digest in found.values()):
+                raise ValueError("it does not hold digests")
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise DataError(
+                f"{path} is damaged ({one_line(error)}): if the data is the same as when study {self.name} began, "
+                "remove the file; it is made anew"
+            ) from None
         return found
 
     def result_path(self, job_id: str) -> Path:
