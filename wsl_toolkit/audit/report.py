@@ -114,9 +114,11 @@ def _tests(
     return found, candidates.take(known).ambiguity_degree(labels[known])
 
 
-def best_estimator(data: Data, registry: Registry, *, seed: int = 0) -> str:
+def best_estimator(
+    data: Data, registry: Registry, *, seed: int = 0, on_step: Callable[[str], None] = lambda step: None
+) -> str:
     """Return the estimator to fit with, chosen on candidate sets alone: true labels may not select anything."""
-    return audit(attrs.evolve(data, y=None, known_y=None), registry, seed=seed).best_estimator
+    return audit(attrs.evolve(data, y=None, known_y=None), registry, seed=seed, on_step=on_step).best_estimator
 
 
 def known_labels(data: Data) -> Tensor | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +34,7 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
     from wsl_toolkit.audit import report
+    from wsl_toolkit.cli.progress import steps
 
     with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
         begin("reading")
@@ -52,24 +51,6 @@ def audit(data: Path, **options: Any) -> None:
     show(found)
     if options["html"]:
         tell(f"The page is {options['html']}")
-
-
-@contextmanager
-def steps(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show which step of several is under way: a bar on a terminal, a line each elsewhere, on standard error."""
-    out = console(stderr=True)
-    if quiet:
-        yield lambda name: None
-        return
-    if not out.is_terminal:
-        yield lambda name: out.print(f"{names.index(name) + 1}/{len(names)} {name}", markup=False)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out, transient=True) as bar:
-        task = bar.add_task(names[0], total=len(names))
-        yield lambda name: bar.update(task, description=name, completed=names.index(name))
 
 
 def show(found: Audit) -> None:

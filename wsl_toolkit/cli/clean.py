@@ -9,7 +9,7 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, fit_options, load_data, training_options
+from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
 from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -32,15 +32,13 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 def clean(data: Path, **options: Any) -> None:
     """Give every example its most likely label with a confidence, out of fold, and rank the examples for review."""
     from wsl_toolkit import cleaning
-    from wsl_toolkit.audit.report import best_estimator
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.formats import results
     from wsl_toolkit.signals import listening
 
     results.check_ending(options["out"])
     registry = load_plugins().registry
-    loaded = load_data(data, options)
-    chosen = fit_options(options, lambda: best_estimator(loaded, registry, seed=options["seed"]))
+    loaded, chosen = read_and_choose(data, options)
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
     frame = cleaning.to_frame(loaded, found)

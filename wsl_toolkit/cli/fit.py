@@ -9,7 +9,7 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, fit_options, load_data, training_options
+from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
 from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -42,16 +42,12 @@ def fit(data: Path, **options: Any) -> None:
     held-out partial labels. True labels, where some are known, are read for the report alone.
     """
     from wsl_toolkit import fitting, models, serving
-    from wsl_toolkit.audit.report import best_estimator
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.signals import listening
 
     serving.check_free(options["out"])
     registry = load_plugins().registry
-    loaded = load_data(data, options)
-    chosen = fit_options(
-        options, lambda: best_estimator(loaded, registry, seed=options["seed"]), refit=options["refit"]
-    )
+    loaded, chosen = read_and_choose(data, options, refit=options["refit"])
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         fitted, report = fitting.fit_and_report(loaded, registry, chosen, listener, stop)
     about = {**fitting.describe(chosen, fitted), "held_out": report.to_dict()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import data_dir_option, device_option, seed_option
+from wsl_toolkit.cli.common import data_dir_option, device_option, is_quiet, seed_option
 from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.components import Component
 from wsl_toolkit.config import DEFAULT_COMPONENTS
@@ -18,6 +18,7 @@ from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
     from wsl_toolkit.data import Data
+    from wsl_toolkit.fitting import FitOptions
 
 FLAGS = frozenset({"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track"})
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
@@ -105,7 +106,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -> Any:
+def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -> FitOptions:
     """Return what to fit: what was given, and the audit's first choice where nothing was."""
     from wsl_toolkit.fitting import options_for
 
@@ -118,3 +119,18 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
         **{key: options[key] for key in keys},
         **more,
     )
+
+
+def read_and_choose(path: Path, options: dict[str, Any], **more: Any) -> tuple[Data, FitOptions]:
+    """Read DATA and settle what to fit with, and say which step of that is under way."""
+    from wsl_toolkit.audit import report
+    from wsl_toolkit.cli.progress import steps
+
+    registry = load_plugins().registry
+    with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
+        begin("reading")
+        loaded = load_data(path, options)
+        chosen = fit_options(
+            options, lambda: report.best_estimator(loaded, registry, seed=options["seed"], on_step=begin), **more
+        )
+    return loaded, chosen

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from wsl_toolkit.cli.console import console
 from wsl_toolkit.engine import EpochRecord
@@ -91,3 +98,19 @@ def progress(*, quiet: bool) -> Iterator[Silent]:
             yield Bars(bars)
     else:
         yield Lines()
+
+
+@contextmanager
+def steps(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show which step of several is under way: a bar on a terminal, a line each elsewhere, on standard error."""
+    out = console(stderr=True)
+    if quiet:
+        yield lambda name: None
+        return
+    if not out.is_terminal:
+        yield lambda name: out.print(f"{names.index(name) + 1}/{len(names)} {name}", markup=False)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task(names[0], total=len(names))
+        yield lambda name: bar.update(task, description=name, completed=names.index(name), refresh=True)
