@@ -93,6 +93,16 @@ def test_mnist_has_the_mean_and_deviation_that_everybody_quotes(data_dir):
     assert float(scaler.spread) == pytest.approx(0.3081, abs=5e-5)
 
 
+def test_a_part_of_a_benchmark_is_its_first_examples_and_the_whole_test_part(data_dir):
+    whole, part = Mnist().load(data_dir), Mnist(examples=100).load(data_dir)
+    assert torch.equal(part.x, whole.x[:100])
+    assert torch.equal(part.y, whole.y[:100])
+    assert torch.equal(part.test_y, whole.test_y)
+    assert part.digest() != whole.digest()
+    with pytest.raises(DataError, match="mnist has 60000 training examples, not 60001"):
+        Mnist(examples=60_001).load(data_dir)
+
+
 def test_kmnist_is_read_from_its_original_format(tmp_path):
     made = make_idx_files(tmp_path / "KMNIST" / "raw")
     data = Kmnist().load(tmp_path)
