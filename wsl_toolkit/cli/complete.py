@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import resources
 from pathlib import Path
 
 import click
@@ -40,10 +39,10 @@ def started_studies(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 
 def study_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete built-in studies and, below them, files."""
-    folder = resources.files("wsl_toolkit") / "studies"
-    names = (file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-    return [*_items(names, incomplete), CompletionItem(incomplete, type="file")]
+    """Complete the studies that come with the toolkit and its plugins and, below them, files."""
+    from wsl_toolkit.study.reading import study_files as installed
+
+    return [*_items(installed(), incomplete), CompletionItem(incomplete, type="file")]
 
 
 def run_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
