@@ -298,6 +298,11 @@ class CandidateSets:
             yield self._store.rows(slice(start, start + self._step()))
 
 
+def tensors_of(sets: CandidateSets) -> dict[str, Tensor]:
+    """Return the tensors that sets lie in, by the names that `storage.from_tensors` knows for `sets.storage`."""
+    return sets._store.tensors()
+
+
 def check_labels(labels: Tensor, num_classes: int, n: int | None = None) -> None:
     """Refuse true labels that are not n integers in 0 .. K-1."""
     if labels.ndim != 1 or labels.is_floating_point() or labels.dtype == torch.bool:

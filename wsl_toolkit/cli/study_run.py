@@ -14,12 +14,14 @@ from wsl_toolkit.plugins import load_plugins
 
 if TYPE_CHECKING:
     from wsl_toolkit.study.description import Study
+    from wsl_toolkit.study.executor import Cluster
 
 EPILOG = """\b
 Examples:
   wsl study run paper-table-3 --quick
   wsl study run paper-table-3 --dataset mnist --alpha 0.9 --data-dir ~/data
   wsl study run my-study.toml --jobs 4
+  wsl study run my-study.toml --executor ray --address 10.0.0.1:6379
 What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`.
 """
 
@@ -27,9 +29,20 @@ What is finished is never done again: run the same command after an interruption
 def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what `run` and `resume` share."""
     options = (
-        click.option("--jobs", type=click.IntRange(min=1), help="Worker processes.  [default: one for each core]"),
-        click.option("--executor", type=click.Choice(["local", "inline"]), default="local", show_default=True,
-                     help="Who trains: worker processes, or this process alone."),
+        click.option("--jobs", type=click.IntRange(min=1),
+                     help="Tasks at a time.  [default: one for each core, or what the cluster has room for]"),
+        click.option("--executor", type=click.Choice(["local", "ray", "inline"]), default="local", show_default=True,
+                     help="Who trains: worker processes, a Ray cluster, or this process alone."),
+        click.option("--address", default="auto", show_default=True, metavar="HOST:PORT",
+                     help="Ray: the cluster; auto: the one of this machine; local: start one here."),
+        click.option("--task-cpus", type=click.IntRange(min=1), default=1, show_default=True,
+                     help="Ray: cores of a task, which is one training or one stack of them."),
+        click.option("--task-gpus", type=click.FloatRange(min=0), default=0.0, show_default=True,
+                     help="Ray: GPUs of a task; 0.5 lets two share one."),
+        click.option("--task-memory", type=click.FloatRange(min=0), default=0.0, metavar="GB",
+                     help="Ray: memory of a task.  [default: left to the nodes]"),
+        click.option("--node-data", is_flag=True,
+                     help="Ray: each node reads --data-dir itself; otherwise data is sent to each node once."),
         click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets; repeatable.",
                      shell_complete=component_names("dataset")),
         click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
@@ -67,6 +80,18 @@ def resume(study: str, **options: Any) -> None:
     _work(description, options)
 
 
+def _cluster(options: dict[str, Any]) -> Cluster:
+    from wsl_toolkit.study.executor import Cluster
+
+    return Cluster(
+        address=options["address"],
+        cpus=options["task_cpus"],
+        gpus=options["task_gpus"],
+        memory=int(options["task_memory"] * 2**30),
+        node_data=options["node_data"],
+    )
+
+
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
@@ -74,11 +99,12 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.report.build import as_plain, build_report, write_report
     from wsl_toolkit.study.delivery import Ledger, experiment_name
     from wsl_toolkit.study.driver import StudyError, check_study, run_study, study_states
-    from wsl_toolkit.study.executor import make_executor, usable_cores
+    from wsl_toolkit.study.executor import check_installed, make_executor
     from wsl_toolkit.study.reading import restrict
     from wsl_toolkit.study.store import StudyFolder
     from wsl_toolkit.tracking import HOME, Tracker, choose_uri
 
+    check_installed(options["executor"])
     study = restrict(whole, options["datasets"], options["alphas"], options["methods"])
     registry = load_plugins().registry
     folder = StudyFolder(HOME, study.name)
@@ -92,7 +118,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         tell(tracker, sweep(tracker.home, listener.note))
         ledger = Ledger(tracker, study, listener.note)
         ledger.begin()
-        executor = make_executor(options["executor"], options["jobs"] or usable_cores())
+        executor = make_executor(options["executor"], options["jobs"], _cluster(options))
         device, data_dir = options["device"], options["data_dir"]
         failure = None
         try:

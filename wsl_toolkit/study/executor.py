@@ -1,4 +1,4 @@
-"""Who does the tasks: an interface of a few methods, and two that need nothing installed.
+"""Who does the tasks: an interface of a few methods, and two that need nothing installed (for Ray: `ray_executor`).
 
 An executor takes tasks and gives events. It keeps nothing: a task that dies with its worker is given to another, and
 one that kills two workers is reported as failed. Results are written by whoever drives.
@@ -7,19 +7,24 @@ one that kills two workers is reported as failed. Results are written by whoever
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from wsl_toolkit.errors import ConfigError, WslError, one_line
 from wsl_toolkit.study.jobs import JobResult
 from wsl_toolkit.study.tasks import Task
+
+if TYPE_CHECKING:
+    from wsl_toolkit.registry import Registry
+    from wsl_toolkit.study.description import Study
 
 ATTEMPTS = 2
 """How many workers a task may take down with it before it is given up."""
@@ -59,6 +64,9 @@ class Executor(Protocol):
 
     name: str
 
+    def prepare(self, study: Study, registry: Registry) -> None:
+        """Make ready for a study; what could not be done anywhere is refused now."""
+
     @property
     def free(self) -> int:
         """How many tasks can be taken now."""
@@ -83,6 +91,9 @@ class Inline:
 
         self._workshop = Workshop()
         self._task: Task | None = None
+
+    def prepare(self, study: Study, registry: Registry) -> None:
+        """Nothing to do: this process has checked the study."""
 
     @property
     def free(self) -> int:
@@ -130,6 +141,9 @@ class LocalPool:
         self._count = workers
         self._workers = [self._hire() for _ in range(workers)]
         self._died: dict[str, int] = {}
+
+    def prepare(self, study: Study, registry: Registry) -> None:
+        """Nothing to do: workers have what this process has."""
 
     def _hire(self) -> _Worker:
         ours, theirs = self._context.Pipe()
@@ -232,12 +246,12 @@ def _work(pipe: Connection, threads: int, share: int) -> None:
     try:
         while True:
             task = pipe.recv()
-            pipe.send(_attempt(workshop, task, pipe.send))
+            pipe.send(attempt(workshop, task, pipe.send))
     except (EOFError, OSError):
         return
 
 
-def _attempt(workshop: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:
+def attempt(workshop: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:
     """Do a task; return the last message about it."""
     try:
         for outcome in workshop.run(task, lambda epochs: send(("advanced", epochs))):
@@ -269,10 +283,36 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def make_executor(name: str, workers: int) -> Executor:
-    """Return an executor by name: `local` processes, or `inline`, everything in this process."""
+@attrs.frozen(kw_only=True)
+class Cluster:
+    """Which cluster to ask, and what a task takes of it; only `ray` heeds it."""
+
+    address: str = "auto"
+    cpus: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    gpus: float = attrs.field(default=0.0, validator=attrs.validators.ge(0))
+    memory: int = 0
+    """Bytes; 0 leaves it to the nodes."""
+    node_data: bool = False
+    """Every node reads the data itself, below the same path; otherwise it is sent to each node once."""
+
+
+def check_installed(name: str) -> None:
+    """Refuse an executor whose package is missing, with the command that installs it."""
+    if name == "ray" and importlib.util.find_spec("ray") is None:
+        raise ConfigError(
+            "--executor ray needs Ray, which is not installed: pip install 'wsl-toolkit[ray]' (on every node)"
+        )
+
+
+def make_executor(name: str, workers: int | None, cluster: Cluster | None = None) -> Executor:
+    """Return an executor by name: `local` processes, `ray` for a cluster, or `inline`, all in this process."""
     if name == "inline":
         return Inline()
     if name == "local":
-        return LocalPool(workers)
-    raise ConfigError(f"there is no executor {name!r}; there are local and inline")
+        return LocalPool(usable_cores() if workers is None else workers)
+    if name == "ray":
+        check_installed(name)
+        from wsl_toolkit.study.ray_executor import RayExecutor
+
+        return RayExecutor(cluster or Cluster(), workers)
+    raise ConfigError(f"there is no executor {name!r}; there are local, ray and inline")

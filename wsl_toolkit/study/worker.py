@@ -166,8 +166,13 @@ class Workshop:
             self._problems.clear()
             self._data = None  # let go of the old one before the new one is read
             with blame(self.registry, "dataset", name):
-                self._data = (key, config.create("dataset", self.registry).load(task.data_dir))
+                self._data = (key, self.load(config, task))
         return self._data[1]
+
+    def load(self, config: RunConfig, task: Task) -> Data:
+        """Read the dataset from where the task says it is."""
+        data: Data = config.create("dataset", self.registry).load(task.data_dir)
+        return data
 
     def problem(self, job: Job, config: RunConfig, task: Task) -> Problem:
         """Return a job's problem: the same split and sets for every method of a seed."""
