@@ -65,6 +65,13 @@ def find_matrix() -> dict[str, Any]:
     return found
 
 
+def as_json(matrix: dict[str, Any]) -> str:
+    """Return a matrix as JSON with a line for each pair, so that a change shows what changed."""
+    head = json.dumps({key: value for key, value in matrix.items() if key != "cells"}, indent=1, ensure_ascii=False)
+    cells = ",\n  ".join(json.dumps(cell, ensure_ascii=False) for cell in matrix["cells"])
+    return f'{head[:-2]},\n "cells": [\n  {cells}\n ]\n}}\n'
+
+
 def is_current(matrix: dict[str, Any]) -> bool:
     """Return whether a kept matrix is about the components that there are."""
     own = own_components()
@@ -181,7 +188,7 @@ def _help(command: click.Command, parent: click.Context, name: str) -> list[str]
 def write() -> None:
     """Write the reference, and remove pages of components that are gone."""
     if "--verify" in sys.argv or not MATRIX.exists() or not is_current(json.loads(MATRIX.read_text(encoding="utf-8"))):
-        MATRIX.write_text(json.dumps(find_matrix(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        MATRIX.write_text(as_json(find_matrix()), encoding="utf-8")
     wanted = pages()
     for old in HERE.rglob("*.md"):
         if str(old.relative_to(HERE)) not in wanted:
