@@ -74,9 +74,9 @@ class Able(AugmentedEstimator):
         import torch
 
         embeddings = unit(torch.cat([state["features"], state["view_features"]]))
-        drawn = self._attraction(logits, candidates, state).repeat(2, 2)
         others = no_self(len(embeddings), len(embeddings), logits.device)
-        contrasted = contrast(embeddings, embeddings, others, drawn, self.temperature)
+        drawn = self._attraction(logits, candidates, state).repeat(2, 2) * others
+        contrasted = contrast(embeddings, [embeddings], others, drawn, self.temperature)
         return target_loss(logits, state["confidence"]) + self.weight * contrasted.view(2, -1).mean(0)
 
     def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:

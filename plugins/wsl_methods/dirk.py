@@ -15,7 +15,8 @@ a queue of those; P those of A whose sets share a label with s and whose r is la
 epoch P is the teacher's embedding of the example and A that and the queue (MoCo). Both networks classify a third view.
 
 Settled as in the authors' code; their teacher starts from other weights than the student, here from the same. Places
-of the queue that nothing has filled yet are left out, where theirs hold random vectors.
+of the queue that nothing has filled yet are left out, where theirs hold random vectors; there are no more places than
+examples.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Dirk(AugmentedEstimator):
     target_temperature: float = param(0.4, help="τ_r between targets", gt=0)
     network_decay: float = param(0.99, help="how slowly the teacher follows the student", ge=0, lt=1)
     warm_up: int = param(1, help="epochs before targets say which embeddings belong together", ge=0)
-    queue: int = param(4096, help="embeddings that are kept to contrast with", ge=1)
+    queue: int = param(4096, help="embeddings that are kept to contrast with, at most one an example", ge=1)
     width: int = param(128, help="size of an embedding", ge=1)
 
     def extend(self, network: nn.Module) -> nn.Module:
@@ -79,7 +80,8 @@ class Dirk(AugmentedEstimator):
         import torch
 
         zeros = torch.zeros(candidates.num_classes)
-        return empty_queue(self.queue, keys=torch.zeros(self.width), key_targets=zeros, key_sets=zeros.bool())
+        keys = torch.zeros(self.width)
+        return empty_queue(self.queue, len(candidates), keys=keys, key_targets=zeros, key_sets=zeros.bool())
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         """Both losses of every example."""
@@ -90,16 +92,16 @@ class Dirk(AugmentedEstimator):
         import torch
 
         query, n = unit(state["features"]), len(target)
-        pool = torch.cat([query, unit(state["momentum_features"]), state["keys"]])
+        pool = (query, unit(state["momentum_features"]), state["keys"])
         targets = torch.cat([target, target, state["key_targets"]])
         sets = torch.cat([candidates, candidates, state["key_sets"]])
         device = query.device
-        others = no_self(n, len(pool), device) & sets.any(1)
+        others = no_self(n, len(sets), device) & sets.any(1)
         share = candidates.to(query.dtype) @ sets.T.to(query.dtype) > 0
         belong = others & share & (targets.argmax(1) == target.argmax(1).unsqueeze(1))
         # In the warm-up the only positive is the teacher's view of the example, and the batch is left out.
-        own = ~no_self(n, len(pool), device).roll(n, dims=1)
-        queued = torch.arange(len(pool), device=device) >= 2 * n
+        own = ~no_self(n, len(sets), device).roll(n, dims=1)
+        queued = torch.arange(len(sets), device=device) >= 2 * n
         warming = state["epoch"] < self.warm_up
         others = torch.where(warming, own | (others & queued), others)
         belong = torch.where(warming, own, belong)

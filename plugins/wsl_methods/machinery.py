@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -49,16 +50,24 @@ def projection(network: nn.Module, width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
 
 
-def contrast(query: Tensor, pool: Tensor, others: Tensor, weights: Tensor, temperature: float) -> Tensor:
+def similarities(query: Tensor, pool: Sequence[Tensor]) -> Tensor:
+    """Return q_i·k for all embeddings k of the pool, [B, N]; the pool's parts are one after another."""
+    import torch
+
+    # Part by part, for most of a pool is a queue, which needs no gradient.
+    return torch.cat([query @ part.T for part in pool], dim=-1)
+
+
+def contrast(query: Tensor, pool: Sequence[Tensor], others: Tensor, weights: Tensor, temperature: float) -> Tensor:
     """Return -Σ_k w_ik log exp(q_i·k/τ) / Σ_{k'∈A_i} exp(q_i·k'/τ) of each query, [B].
 
-    `pool` [N, d] are embeddings of length one; `others` [B, N] says who is in A_i, and w_ik is 0 for the rest.
+    The pool holds N embeddings of length one; `others` [B, N] says who is in A_i, and w_ik is 0 for the rest.
     """
     import torch
 
-    similarity = (query @ pool.T / temperature).masked_fill(~others, -torch.inf)
-    log_share = torch.log_softmax(similarity, dim=-1).masked_fill(~others, 0.0)
-    return -(weights * log_share).sum(-1)
+    similarity = similarities(query / temperature, pool)
+    log_total = similarity.masked_fill(~others, -torch.inf).logsumexp(-1)
+    return weights.sum(-1) * log_total - (weights * similarity).sum(-1)
 
 
 def averaging(positives: Tensor, dtype: Any) -> Tensor:
@@ -115,10 +124,15 @@ def no_self(n: int, size: int, device: Any) -> Tensor:
     return torch.arange(size, device=device) != torch.arange(n, device=device).unsqueeze(1)
 
 
-def empty_queue(size: int, **shapes: Any) -> State:
-    """Return a queue of `size` places: for each name the tensor that one place holds, and the place that is next."""
+def empty_queue(size: int, examples: int, **shapes: Any) -> State:
+    """Return a queue of `size` places: for each name the tensor that one place holds, and the place that is next.
+
+    It has no more places than there are examples: what a further place would hold, a newer one of the same example's
+    has replaced.
+    """
     import torch
 
+    size = min(size, examples)
     state = {name: value.expand(size, *value.shape).clone() for name, value in shapes.items()}
     return {**state, "place": torch.zeros((), dtype=torch.int64)}
 

@@ -15,8 +15,8 @@ pseudo-labels mean nothing: t stays, P is the example's own key, and A that key 
 
 Settled as in the authors' code: targets move before the loss is taken, prototypes and queue after it; P and A hold
 the batch's queries too. Settled here: places of the queue that nothing has filled yet are left out, where theirs hold
-random vectors; φ falls from 0.95 to 0.8 over `ramp` epochs, theirs over all epochs of a run, which an estimator is not
-told; their 800 is the default.
+random vectors, and there are no more places than examples; φ falls from 0.95 to 0.8 over `ramp` epochs, theirs over all
+epochs of a run, which an estimator is not told; their 800 is the default.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PrototypeEstimator(AugmentedEstimator):
     target_decay: tuple[float, ...] = param((0.95, 0.8), help="φ at the start and at the end of the ramp", ge=0, le=1)
     ramp: int = param(800, help="epochs over which φ goes from its first to its second value", ge=1)
     warm_up: int = param(1, help="epochs before targets follow the prototypes", ge=0)
-    queue: int = param(8192, help="embeddings that are kept to contrast with", ge=1)
+    queue: int = param(8192, help="embeddings that are kept to contrast with, at most one an example", ge=1)
     width: int = param(128, help="size of an embedding", ge=1)
 
     def extend(self, network: nn.Module) -> nn.Module:
@@ -84,7 +84,7 @@ class PrototypeEstimator(AugmentedEstimator):
         """No prototypes yet, and an empty queue, whose labels are -1."""
         import torch
 
-        queue = empty_queue(self.queue, keys=torch.zeros(self.width), key_labels=torch.tensor(-1))
+        queue = empty_queue(self.queue, len(candidates), keys=torch.zeros(self.width), key_labels=torch.tensor(-1))
         return {"prototypes": torch.zeros(candidates.num_classes, self.width), **queue}
 
     def moved(self, state: State, pull: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class PrototypeEstimator(AugmentedEstimator):
     def contrasted(self, label: Tensor, state: State, warming: Tensor | None = None) -> Tensor:
         """L_cont of each example: everyone of the same pseudo-label is positive; while warming, one's own key alone."""
         query, pool, labels = self.pool(label, state)
-        others = no_self(len(query), len(pool), query.device) & (labels >= 0)
+        others = no_self(len(query), len(labels), query.device) & (labels >= 0)
         weights = averaging(others & (labels == label.unsqueeze(1)), query.dtype)
         if warming is not None:
             others, weights = self.unless_warming(warming, others, weights)
@@ -118,12 +118,12 @@ class PrototypeEstimator(AugmentedEstimator):
         queued = others & (torch.arange(size, device=others.device) >= 2 * n)
         return torch.where(warming, own_key | queued, others), torch.where(warming, own_key.to(weights), weights)
 
-    def pool(self, label: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
+    def pool(self, label: Tensor, state: State) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
         """Return queries, everything that they are contrasted with, and its pseudo-labels (-1: an empty place)."""
         import torch
 
         query, key = unit(state["features"]), unit(state["momentum_features"])
-        return query, torch.cat([query, key, state["keys"]]), torch.cat([label, label, state["key_labels"]])
+        return query, (query, key, state["keys"]), torch.cat([label, label, state["key_labels"]])
 
     def followed(self, label: Tensor, state: State, counted: Tensor | None = None) -> Tensor:
         """Return μ after μ ← γ μ + (1-γ) q for one q after another: the i-th of n weighs (1-γ) γ^(n-i)."""

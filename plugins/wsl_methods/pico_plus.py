@@ -33,6 +33,7 @@ from wsl_methods.machinery import (
     enqueued,
     no_self,
     one_hot,
+    similarities,
     target_loss,
     top_candidate,
     unit,
@@ -80,7 +81,8 @@ class PicoPlus(PrototypeEstimator):
         """PiCO's; the queue also knows who was reliable."""
         import torch
 
-        return {**super().init_shared(candidates), "key_reliable": torch.zeros(self.queue, dtype=torch.bool)}
+        shared = super().init_shared(candidates)
+        return {**shared, "key_reliable": torch.zeros(len(shared["keys"]), dtype=torch.bool)}
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         """PiCO's loss in the warm-up, then all five, each example's weighed so that their mean is L."""
@@ -90,8 +92,9 @@ class PicoPlus(PrototypeEstimator):
         target, label = self._new_target(candidates, state), self._label(logits, candidates, state)
         classified = torch.where(warming, target_loss(logits, target), self._classified(logits, target, state))
         query, pool, labels = self.pool(label, state)
-        others = no_self(len(query), len(pool), query.device) & (labels >= 0)
-        weights = self._drawn_all_and_reliable(label, labels, query, pool, others, state)
+        others = no_self(len(query), len(labels), query.device) & (labels >= 0)
+        near = self._nearest(similarities(query.detach(), pool), labels)
+        weights = self._drawn_all_and_reliable(label, labels, near, others, state)
         others, weights = self.unless_warming(warming, others, weights)
         drawn = contrast(query, pool, others, weights, self.temperature)
         return classified + torch.where(warming, self.weight, 1.0) * drawn
@@ -109,28 +112,27 @@ class PicoPlus(PrototypeEstimator):
         return mixed + weights * target_loss(logits, best)
 
     def _drawn_all_and_reliable(
-        self, label: Tensor, labels: Tensor, query: Tensor, pool: Tensor, others: Tensor, state: State
+        self, label: Tensor, labels: Tensor, near: Tensor, others: Tensor, state: State
     ) -> Tensor:
         """Return the weights [B, N] with which w_i L_rel + u L_all draws queries to the pool."""
         import torch
 
-        reliable = state["reliable"]
+        reliable, dtype = state["reliable"], state["features"].dtype
         alike = others & (labels == label.unsqueeze(1))
         trusted = torch.cat([reliable, reliable, state["key_reliable"]]) & reliable.unsqueeze(1)
         late = state["epoch"] >= self.neighbours_from
-        near = self._nearest(query, pool, labels) & late & ~reliable.unsqueeze(1)
-        own_key = ~no_self(len(query), len(pool), query.device).roll(len(query), dims=1)
-        positives = ((alike & trusted) | near | own_key) & others
+        own_key = ~no_self(len(others), len(labels), others.device).roll(len(others), dims=1)
+        positives = ((alike & trusted) | (near & late & ~reliable.unsqueeze(1)) | own_key) & others
         weights = torch.where(reliable, self.weight, self.unreliable_weight)
-        weights = torch.where(late, weights, torch.ones_like(weights)).to(query.dtype).unsqueeze(1)
-        drawn_all = self.unreliable_weight * averaging(alike, query.dtype)
-        return weights * averaging(positives, query.dtype) + drawn_all
+        weights = torch.where(late, weights, torch.ones_like(weights)).to(dtype).unsqueeze(1)
+        return weights * averaging(positives, dtype) + self.unreliable_weight * averaging(alike, dtype)
 
-    def _nearest(self, query: Tensor, pool: Tensor, labels: Tensor) -> Tensor:
+    def _nearest(self, similarity: Tensor, labels: Tensor) -> Tensor:
+        """Return who is among the nearest in the pool, [B, N]."""
         import torch
 
-        similarity = (query.detach() @ pool.detach().T).masked_fill(labels < 0, -torch.inf)
-        chosen = similarity.topk(min(self.neighbours, len(pool)), dim=-1).indices
+        similarity = similarity.masked_fill(labels < 0, -torch.inf)
+        chosen = similarity.topk(min(self.neighbours, len(labels)), dim=-1).indices
         return torch.zeros_like(similarity, dtype=torch.bool).scatter(1, chosen, True)
 
     def _label(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:

@@ -8,16 +8,20 @@ import machinery_literals as literal
 import torch
 from torch import Tensor
 
-from wsl_toolkit import Estimator
-from wsl_toolkit.testing.situations import Situation, situation
+from wsl_toolkit import CandidateSets, Estimator
+from wsl_toolkit.testing.situations import Situation, cast, situation
 
 B, K, WIDTH, QUEUE = 6, 4, 5, 11
 EMBEDDED = {"width": WIDTH, "queue": QUEUE}
 
 
 def made(estimator: Estimator, epoch: float, **state: Any) -> Situation:
-    """A batch whose queue holds one batch already, and whose prototypes have moved once."""
+    """A batch of a larger collection, after one update: a batch's keys are queued, and prototypes have moved once."""
     batch = situation(estimator, n=B, num_classes=K, seed=3)
+    collection = CandidateSets.from_mask(batch.candidates.repeat(4, 1))
+    batch.state.update(cast(estimator.init_shared(collection), torch.float64))
+    batch.state.update(epoch=torch.tensor(1.0, dtype=torch.float64))
+    batch.state.update(estimator.update(batch.logits, batch.candidates, batch.state))
     batch.state.update(epoch=torch.tensor(epoch, dtype=torch.float64), **state)
     return batch
 
