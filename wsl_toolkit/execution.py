@@ -118,7 +118,13 @@ def forward_operations(model: nn.Module, inputs: Tensor | Inputs) -> float:
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that can be had: what is free, and what the system would give back from its caches."""
+    """Return the bytes of memory that this process can have: its share, where a launcher started several here."""
+    ranks_here = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return _free_memory() // (int(ranks_here) if ranks_here.isdigit() and int(ranks_here) else 1)
+
+
+def _free_memory() -> int:
+    """Return the bytes that are free, and those that the system would give back from its caches."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):

@@ -7,6 +7,7 @@ study can go from this machine to a cluster and back at any moment.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -24,6 +25,7 @@ from wsl_toolkit.study.tasks import Task
 if TYPE_CHECKING:
     from wsl_toolkit.registry import Registry
     from wsl_toolkit.study.description import Study
+    from wsl_toolkit.study.jobs import JobResult
 
 ATTEMPTS = 4
 """How often a task is begun before it is given up: two nodes may die under it, and it may kill two workers."""
@@ -66,6 +68,8 @@ class RayExecutor:
         self._grounded: list[_Flight] = []
         self._data: dict[str, tuple[Any, ...]] = {}
         self._versions: dict[str, str] = {}
+        self._sets: dict[str, str] = {}
+        """The hash of the candidate sets of each problem, which every node draws for itself."""
         self._counted: tuple[float, list[int]] = (-math.inf, [])
         self._idle_since: float | None = None
 
@@ -214,12 +218,25 @@ class RayExecutor:
             if kind == "advanced":
                 yield Advanced(task=flight.task, epochs=value)
             elif kind == "finished":
+                self._check_sets(value)
                 flight.finished.add(value.job.id)
                 yield Finished(task=flight.task, result=value)
             else:
                 del self._flights[stream]
                 apart = value if kind == "apart" else None
                 yield Ended(task=flight.task, apart=apart, error=value if kind == "ended" else None)
+
+    def _check_sets(self, result: JobResult) -> None:
+        """Refuse a result whose node drew other candidate sets than another node for the same problem."""
+        job = result.job
+        facts = [job.config.get(name) for name in ("generator", "seed", "validation", "test")]
+        problem = json.dumps([job.data, facts, job.fold, job.folds])
+        known = self._sets.setdefault(problem, result.candidates_hash)
+        if known != result.candidates_hash:
+            raise DataError(
+                f"two nodes drew different candidate sets for seed {job.seed} ({known[:12]} and "
+                f"{result.candidates_hash[:12]}): a generator depends on more than its seed, or machines differ"
+            )
 
     def _died(self, flight: _Flight, error: Exception) -> Iterator[Event]:
         """Begin what is left of a task again, later and wherever there is room."""
