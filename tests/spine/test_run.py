@@ -108,6 +108,17 @@ def test_config_figure_and_model_are_artifacts(one_run: dict[str, Any], client: 
     assert 'name = "mcl-skewed"' in Path(client.download_artifacts(run_id, "config.toml")).read_text()
 
 
+def test_pictures_are_kept_with_the_run_they_belong_to(
+    one_run: dict[str, Any], five_trials: dict[str, Any], client: Any
+) -> None:
+    def figures(run: dict[str, Any]) -> set[str]:
+        return {Path(file.path).stem for file in client.list_artifacts(run["run_id"], "figures")}
+
+    own = {"learning_curve", "true_label_confidence", "candidate_sizes", "reliability", "ambiguous"}
+    assert figures(one_run) == own
+    assert figures(five_trials) == {"learning_curve", "true_label_confidence"}
+
+
 def test_the_tracked_model_predicts_as_well_as_the_run_said(one_run: dict[str, Any], workspace: Path) -> None:
     import torch
 
