@@ -18,7 +18,7 @@ from wsl_toolkit.config import RunConfig, from_dict, read_toml
 from wsl_toolkit.data import Data
 from wsl_toolkit.distributed import Ranks
 from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError
+from wsl_toolkit.errors import ConfigError, DataError, DivergedError, InterruptedRunError
 from wsl_toolkit.memory import explain_memory
 from wsl_toolkit.problem import Problem, make_problem
 from wsl_toolkit.records import RunFolder, children_of, same_metrics
@@ -82,8 +82,8 @@ def follow(registry: Registry, ranks: Ranks) -> None:
     told = ranks.tell()
     config = from_dict(told["config"], "rank 0's configuration").resolved(registry)
     parts = load_parts(config, registry, Path(told["data_dir"]))
-    # A request to stop is rank 0's to report.
-    with listening() as stop, contextlib.suppress(InterruptedRunError):
+    # What ends all ranks alike is rank 0's to report.
+    with listening() as stop, contextlib.suppress(InterruptedRunError, DivergedError):
         while (seed := ranks.tell()) is not None:
             wanted = config.training
             problem = make_problem(

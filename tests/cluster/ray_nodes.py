@@ -1,4 +1,8 @@
-"""A real Ray cluster on this machine: one raylet a node, a token to enter, ended by the ids of its own processes."""
+"""A real Ray cluster on this machine: one raylet a node, a token to enter, ended by the ids of its own processes.
+
+Nodes speak over the loopback interface, each from an address of its own: Ray would replace 127.0.0.1 by the machine's
+outer address, so they begin at 127.0.0.2. Its servers listen on all interfaces all the same, hence the token.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +59,8 @@ class Node:
     def __init__(self, cluster: RayCluster, arguments: list[str], env: Mapping[str, str]) -> None:
         self.mark = uuid.uuid4().hex
         ray = Path(sys.executable).with_name("ray")
-        command = [str(ray), "start", "--block", "--node-ip-address", "127.0.0.1", "--num-cpus", "1", "--num-gpus", "0"]
+        own = f"127.0.0.{2 + len(cluster.nodes)}"
+        command = [str(ray), "start", "--block", "--node-ip-address", own, "--num-cpus", "1", "--num-gpus", "0"]
         command += ["--object-store-memory", str(STORE_BYTES), "--disable-usage-stats", *arguments]
         self.log = cluster.folder / f"node-{self.mark}.log"
         with self.log.open("wb") as log:
@@ -79,18 +84,19 @@ class Node:
 class RayCluster:
     """A head and other nodes, one core each."""
 
-    def __init__(self) -> None:
+    def __init__(self, **env: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="wsl-ray-"))  # short, for the names of sockets are limited
         token = self.folder / "token"
         token.write_text(secrets.token_hex(32))
         token.chmod(0o600)
         self.env = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
-        self.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "OMP_NUM_THREADS": "1", **SOON}
+        self.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "OMP_NUM_THREADS": "1", **SOON, **env}
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+            probe.bind(("127.0.0.2", 0))
+            self.address = f"127.0.0.2:{probe.getsockname()[1]}"
         head = ["--head", "--port", self.address.partition(":")[2], "--include-dashboard", "false"]
-        self.nodes: list[Node] = [Node(self, [*head, "--temp-dir", str(self.folder)], {})]
+        self.nodes: list[Node] = []
+        self.nodes.append(Node(self, [*head, "--temp-dir", str(self.folder)], {}))
         try:
             until(self._listens, "the head does not listen")
         except AssertionError as error:
@@ -108,7 +114,7 @@ class RayCluster:
         before = self.alive()
         node = Node(self, ["--address", self.address], env)
         self.nodes.append(node)
-        until(lambda: self.alive() > before, f"no node came: {node.log.read_text()}")
+        until(lambda: self.alive() > before, f"no node came, see {node.log}")
         return node
 
     def alive(self) -> int:
@@ -118,7 +124,7 @@ class RayCluster:
             " log_to_driver=False); print(sum(node['Alive'] for node in ray.nodes()))"
         )
         done = subprocess.run([sys.executable, "-c", code], env=self.env, capture_output=True, text=True, timeout=60)
-        return int(done.stdout) if done.returncode == 0 else 0
+        return int(done.stdout.split()[0]) if done.returncode == 0 else 0
 
     def stop(self) -> None:
         """End all nodes."""

@@ -7,10 +7,12 @@ study can go from this machine to a cluster and back at any moment.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,9 @@ class RayExecutor:
         self.cluster = cluster
         self.limit = limit
         self._owns = connect(self.ray, cluster.address, limit)
+        # Ray prints a node's death on standard output, which is the study's own.
+        self._redirected = contextlib.redirect_stdout(sys.stderr)
+        self._redirected.__enter__()
         self._perform = self.ray.remote(perform).options(max_retries=0, **self._resources())
         self._flights: dict[Any, _Flight] = {}
         self._grounded: list[_Flight] = []
@@ -273,6 +278,7 @@ class RayExecutor:
         self._grounded.clear()
         if self._owns:
             self.ray.shutdown()
+        self._redirected.__exit__(None, None, None)
 
 
 def import_ray() -> Any:
