@@ -39,6 +39,7 @@ from wsl_toolkit.cli import main
 
 WITH_CODE = [page for page in pages() if any(block.language in (*SHELLS, "python", "toml") for block in blocks(page))]
 REFERENCE = [page for page in WITH_CODE if page.startswith("docs/reference/")]
+SAMPLED = [f"docs/reference/{name}.md" for name in ("generators/query", "estimators/cc", "datasets/csv")]
 LONG = [page for page in WITH_CODE if any(e.page == page and e.how == "long" for e in exceptions())]
 QUICK = ["README.md"]
 """Carried out by `make test`; the others, which train for minutes, by `make test-system`."""
@@ -161,10 +162,15 @@ class Reader:
         }
         self.env = {**self.real, "PATH": f"{binaries}:{self.real['PATH']}"}
 
-    def follow(self, page: str, *, long: bool = False) -> None:
+    def follow(
+        self, page: str, *, long: bool = False, languages: tuple[str, ...] = ("python", "toml", *SHELLS)
+    ) -> None:
+        """Do what a page says: all of it, unless blocks.toml says otherwise or only some languages are wanted."""
         try:
             for block in blocks(page):
                 found = exception_of(block)
+                if block.language not in languages:
+                    continue
                 if found is None or (long and found.how == "long"):
                     self.do(block)
                 elif found.how == "served":
@@ -257,7 +263,13 @@ def test_the_page_works_as_printed(page: str, reader: Reader) -> None:
 
 @pytest.mark.system
 def test_the_examples_of_the_reference_work_as_printed(reader: Reader) -> None:
-    """All in one directory, so that one database serves them all."""
+    """The Python of every page, and the commands of one page for each role: all in one directory, with one database."""
+    for page in REFERENCE:
+        reader.follow(page, languages=("python", *SHELLS) if page in SAMPLED else ("python",))
+
+
+@pytest.mark.long
+def test_every_command_of_the_reference_works_as_printed(reader: Reader) -> None:
     for page in REFERENCE:
         reader.follow(page)
 
