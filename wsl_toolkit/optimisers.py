@@ -29,6 +29,12 @@ OPTIMIZERS = tuple(sorted(_known_optimizers()))
 """Names that `make_optimizer` knows: the optimisers of the installed torch, in lower case."""
 
 
+def takes_momentum(name: str) -> bool:
+    """Return whether an optimiser has a momentum to set."""
+    cls = _known_optimizers().get(name)
+    return cls is not None and "momentum" in inspect.signature(cls).parameters
+
+
 def make_optimizer(
     name: str,
     parameters: Iterable[nn.Parameter],

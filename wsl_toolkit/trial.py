@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -22,7 +22,7 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.execution import choose_plan
 from wsl_toolkit.inputs import StreamedInputs
 from wsl_toolkit.networks import plain
-from wsl_toolkit.optimisers import make_optimizer, make_scheduler
+from wsl_toolkit.optimisers import make_optimizer, make_scheduler, takes_momentum
 from wsl_toolkit.problem import Problem, training_candidates
 from wsl_toolkit.risk import Risk
 from wsl_toolkit.signals import StopRequest
@@ -101,8 +101,14 @@ def run_trial(
 def check_training(training: Training) -> None:
     """Refuse a device, an optimiser or a schedule that cannot be had, before anything is recorded."""
     parameter = nn.Parameter(torch.zeros(1, device=choose_device(training.device)))
-    optimizer = make_optimizer(training.optimizer, [parameter], training.lr, training.weight_decay, training.momentum)
+    optimizer = _make_optimizer(training, [parameter])
     make_scheduler(training.scheduler, optimizer, training.epochs)
+
+
+def _make_optimizer(training: Training, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """Return the optimiser of a training; the momentum, which always has a value, is for those that have one."""
+    momentum = training.momentum if takes_momentum(training.optimizer) else None
+    return make_optimizer(training.optimizer, parameters, training.lr, training.weight_decay, momentum)
 
 
 def make_trainer(
@@ -121,9 +127,7 @@ def make_trainer(
     torch.manual_seed(stream_seed(seed, "initialisation"))
     model = estimator.extend(backbone.build(problem.input_shape, problem.num_classes)).to(device)
     torch.manual_seed(stream_seed(seed, "training" + (ranks.stream if ranks else "")))
-    optimizer = make_optimizer(
-        training.optimizer, model.parameters(), training.lr, training.weight_decay, training.momentum
-    )
+    optimizer = _make_optimizer(training, model.parameters())
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
     inputs = inputs.to(device)
     candidates = training_candidates(problem, estimator)

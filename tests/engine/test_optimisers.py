@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from wsl_toolkit.config import Training
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.optimisers import OPTIMIZERS, SCHEDULERS, make_optimizer, make_scheduler
+from wsl_toolkit.trial import check_training
 
 
 def test_sgd_has_momentum_unless_told_otherwise() -> None:
@@ -110,3 +112,8 @@ def test_an_unknown_schedule_is_an_error_with_the_nearest_name() -> None:
     optimizer = make_optimizer("sgd", nn.Linear(3, 2).parameters(), lr=0.1)
     with pytest.raises(ConfigError, match="Did you mean 'cosine'"):
         make_scheduler("cosin", optimizer, 10)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
+def test_every_optimiser_can_be_chosen_without_a_word_about_momentum(name: str) -> None:
+    check_training(Training(optimizer=name, device="cpu"))

@@ -33,11 +33,11 @@ LARGE = {
     **SMALL,
     "name": "large",
     "trials": 4,
-    "training": {"epochs": 40, "batch_size": 32, "validation": 0.1, "optimizer": "adam"},
-    "search": {"epochs": 40, "space": {"lr": [0.001, 0.01]}},
-    "methods": ["ppl", "cc", "average", "lw", "rc", "proden", "log", "exp"],
+    "training": {"epochs": 40, "batch_size": 32, "validation": 0.1, "optimizer": "rmsprop"},
+    "search": {"epochs": 40, "space": {"lr": [0.0001, 0.001]}},
+    "methods": ["ppl", "cc", "average", "lw", "rc", "proden", "mcl-log", "mcl-mae"],
 }
-"""Adam is not stacked, so that there are many tasks, and results come one by one."""
+"""RMSprop is not stacked, so that there are many tasks, and results come one by one."""
 
 
 @pytest.fixture
