@@ -140,31 +140,34 @@ def test_fredis_moves_no_more_labels_than_it_may() -> None:
 
 @pytest.mark.parametrize("epoch", [2.0, 40.0])
 def test_idgp(epoch: float) -> None:
-    idgp = Decompositional(warm_up=10)
+    weights = {"own_weight": 0.9, "odds_weight": 0.2, "chance_weight": 0.3, "taught_weight": 0.4}
+    idgp = Decompositional(warm_up=10, label_temperature=1.5, chance_temperature=2.5, **weights)
     batch = made(idgp, epoch)
     s, d, b = batch.candidates.tolist(), batch.state["confidence"].tolist(), batch.state["chance"].tolist()
     prefixes = ("", "view_", "third_")
-    fs = [probabilities(batch.logits), *(probabilities(batch.state[f"{x}logits"]) for x in prefixes[1:])]
-    gs = [torch.sigmoid(batch.state[f"twin_{x}logits"]).tolist() for x in prefixes]
+    logits = [batch.logits, *(batch.state[f"{x}logits"] for x in prefixes[1:])]
+    twins = [batch.state[f"twin_{x}logits"] for x in prefixes]
+    fs = [(probabilities(view / 1.5), probabilities(view)) for view in logits]
+    gs = [(torch.sigmoid(view / 2.5).tolist(), torch.sigmoid(view).tolist()) for view in twins]
 
     def bernoulli(target: list[float], q: list[float]) -> float:
         return -sum(t * math.log(x) + (1 - t) * math.log(1 - x) for t, x in zip(target, q, strict=True))
 
     expected = [0.0] * B
-    for f, g in zip(fs, gs, strict=True):
+    for (f, cool_f), (g, cool_g) in zip(fs, gs, strict=True):
         for i in range(B):
             p, q = f[i], g[i]
-            loss = literal.cross_entropy(d[i], p) + bernoulli(b[i], q)
-            if epoch >= 10:
-                top = literal.best(d[i], s[i])
-                swapped = [1 - x if j == top else x for j, x in enumerate(q)]
-                odds = literal.normalised([(1 - x) / x for x in swapped], s[i])
-                likely = literal.normalised(p, s[i])
-                loss += literal.cross_entropy(odds, p)
-                loss += -sum(w * math.log(1 - x) for w, x in zip(likely, q, strict=True))
-                loss += bernoulli([float(x) for x in s[i]], q)
-                loss += (epoch - 10) / 100 * (literal.divergence(d[i], p) + literal.divergence(b[i], q))
-            expected[i] += loss
+            own, own_chance = literal.cross_entropy(d[i], p), bernoulli(b[i], q)
+            top = literal.best(d[i], s[i])
+            swapped = [1 - x if j == top else x for j, x in enumerate(q)]
+            odds = literal.normalised([(1 - x) / x for x in swapped], s[i])
+            likely = literal.normalised(p, s[i])
+            taught = -sum(w * math.log(1 - x) for w, x in zip(likely, q, strict=True))
+            taught += bernoulli([float(x) for x in s[i]], q)
+            consistent = literal.divergence(d[i], cool_f[i]) + literal.divergence(b[i], cool_g[i])
+            later = 0.9 * own + 0.2 * literal.cross_entropy(odds, p) + 0.3 * own_chance + 0.4 * taught
+            later += (epoch - 10) / 100 * consistent
+            expected[i] += own + own_chance if epoch < 10 else later
     matches(idgp, batch, expected)
 
 
