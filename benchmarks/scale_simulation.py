@@ -171,17 +171,19 @@ def weak_scaling_rows(found: dict[str, Any] | None) -> list[list[str]]:
         return []
     batch = here["batch"]
     steps = math.ceil(here["examples"] / batch)
-    one = statistics.median(here["seconds"]["one"]) / steps
-    message = statistics.median(here["sum"])
     pairs = zip(here["seconds"]["one"], here["seconds"]["two"], strict=True)
     measured = {1: 1.0, 2: statistics.median(a / b for a, b in pairs)}
+    worked = here["processor seconds"]
+    by_processor = {1: 1.0, 2: statistics.median(a / b for a, b in zip(worked["one"], worked["two"], strict=True))}
+    one = statistics.median(worked["one"]) / steps  # what a step costs on a core of its own
+    message = min(here["sum"])
     rows = []
     for ranks in sizes:
         grown = message * (2 * (ranks - 1) / ranks) + ASSUMED.latency * 2 * (ranks - 1) if ranks > 1 else 0.0
         efficiency = one / step_seconds(ranks, batch, one / batch, 0.0, grown, rng)
         large = 1 / step_seconds(ranks, 1024, 1 / 1024, 0.0, 0.0, rng)
-        seen = f"{measured[ranks]:.2f}" if ranks in measured else "–"
-        rows.append([str(ranks), f"{efficiency:.2f}", seen, f"{large:.2f}"])
+        seen = [f"{values[ranks]:.2f}" if ranks in values else "–" for values in (measured, by_processor)]
+        rows.append([str(ranks), f"{efficiency:.2f}", *seen, f"{large:.2f}"])
     return rows
 
 
@@ -235,6 +237,22 @@ def study_rows(found: dict[str, Any] | None) -> list[list[str]]:
     return rows
 
 
+def measured_tables(found: dict[str, Any]) -> list[str]:
+    """What `benchmarks.cluster` measured, and on what."""
+    facts = found["machine"]
+    where = f"{facts['cores']} cores, Python {facts['python']}, torch {facts['torch']}, load {facts['load_average']:g}"
+    tables = []
+    for title, section in found["sections"].items():
+        rows = []
+        for row in section["rows"]:
+            unit = "" if row["unit"] == "×" else f" {row['unit']}"
+            target = f"≤ {row['at_most']:g}" if row["at_most"] is not None else ""
+            rows.append([row["what"], f"{row['median']:.2f}{unit}", f"{row['q1']:.2f} to {row['q3']:.2f}", target])
+        tables.append(table(f"{title}, measured ({where})", ["", "median", "quartiles", "target"], rows))
+        tables.append(f"{section['note']}\n")
+    return tables
+
+
 def text() -> str:
     """Return all tables."""
     found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else None
@@ -258,7 +276,13 @@ def text() -> str:
         ),
         table(
             "Weak scaling of one run (work a rank is constant; 1 is perfect)",
-            ["ranks", "simulated, batch of 256 a rank", "measured", "simulated, 1,024 a rank and no network"],
+            [
+                "ranks",
+                "simulated, batch of 256 a rank",
+                "measured",
+                "measured in processor time",
+                "simulated, 1,024 a rank and no network",
+            ],
             weak_scaling_rows(found),
         ),
         table(
@@ -267,7 +291,7 @@ def text() -> str:
             study_rows(found),
         ),
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(measured_tables(found) if found else [])])
 
 
 @click.command()
