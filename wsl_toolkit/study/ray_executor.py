@@ -273,7 +273,8 @@ class RayExecutor:
     def close(self) -> None:
         """Stop all work at once, and leave the cluster if this executor joined it."""
         for stream in self._flights:
-            self.ray.cancel(stream, force=True)
+            with contextlib.suppress(Exception):  # the cluster itself may be what went away
+                self.ray.cancel(stream, force=True)
         self._flights.clear()
         self._grounded.clear()
         if self._owns:
