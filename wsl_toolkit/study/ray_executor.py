@@ -296,8 +296,8 @@ def connect(ray: Any, address: str, limit: int | None) -> bool:
         return False
     if address.startswith("ray://"):
         raise ConfigError(
-            "ray:// is for clients outside a cluster, through which results cannot be streamed: run the study on a "
-            "node of the cluster, with --address auto or HOST:PORT"
+            "ray:// is for clients outside a cluster, which is not supported: run the study on a node of the cluster, "
+            "with --address auto or HOST:PORT"
         )
     shown = os.environ.get("WSL_TRACEBACK") == "1"
     options: dict[str, Any] = {"log_to_driver": shown, "logging_level": logging.ERROR}
