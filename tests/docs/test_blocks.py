@@ -256,12 +256,14 @@ def test_the_front_page_works_as_printed(page: str, reader: Reader) -> None:
 
 
 @pytest.mark.system
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("page", REST)
 def test_the_page_works_as_printed(page: str, reader: Reader) -> None:
     reader.follow(page)
 
 
 @pytest.mark.system
+@pytest.mark.timeout(3000)
 def test_the_examples_of_the_reference_work_as_printed(reader: Reader) -> None:
     """The Python of every page, and the commands of one page for each role: all in one directory, with one database."""
     for page in REFERENCE:
@@ -269,12 +271,14 @@ def test_the_examples_of_the_reference_work_as_printed(reader: Reader) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 def test_every_command_of_the_reference_works_as_printed(reader: Reader) -> None:
     for page in REFERENCE:
         reader.follow(page)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("page", LONG)
 def test_the_page_works_as_printed_with_what_takes_long(page: str, reader: Reader) -> None:
     reader.follow(page, long=True)
