@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -20,6 +21,7 @@ from wsl_toolkit.storage import build
 from wsl_toolkit.study.description import from_dict
 from wsl_toolkit.study.executor import Ended, Finished, Inline, check_installed, make_executor
 from wsl_toolkit.study.jobs import make_job
+from wsl_toolkit.study.ray_executor import connect, needed_versions
 from wsl_toolkit.study.ray_worker import Terms, differences, installed, perform
 from wsl_toolkit.study.shipping import pack, packed_bytes, unpack
 from wsl_toolkit.study.tasks import Task
@@ -113,6 +115,18 @@ def test_without_ray_the_command_that_installs_it_is_named_before_anything_is_wr
     assert "pip install 'wsl-toolkit[ray]'" in done.output
     assert not list(tmp_path.iterdir())
     check_installed("local")
+
+
+def test_an_address_of_a_ray_client_is_refused_with_the_one_to_use() -> None:
+    outside = SimpleNamespace(is_initialized=lambda: False)  # Ray itself is not asked
+    with pytest.raises(ConfigError, match="--address auto or HOST:PORT"):
+        connect(outside, "ray://10.0.0.1:10001", None)
+
+
+def test_what_a_study_needs_is_what_its_components_come_from() -> None:
+    registry = load_plugins().registry
+    needed = needed_versions(from_dict(STUDY, "test"), registry)
+    assert needed == {name: installed()[name] for name in ("wsl-toolkit", "torch")}
 
 
 def test_an_executor_ends_a_task_once(tmp_path: Path) -> None:
