@@ -65,6 +65,8 @@ class Calibration:
         """Sort predictions into bins by the `probability` [n] of the predicted class; `right` [n]: was it the truth."""
         import torch
 
+        known = probability.isfinite()  # a model that diverged predicts nothing, and its run goes on if asked to
+        probability, right = probability[known], right[known]
         place = (probability * bins).long().clamp(max=bins - 1)
         counts = torch.bincount(place, minlength=bins)
         sums = [torch.zeros(bins, dtype=torch.float64).index_add_(0, place, v.double()) for v in (probability, right)]
