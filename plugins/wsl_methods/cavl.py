@@ -33,7 +33,7 @@ class ClassActivationValue(Estimator):
 
     argmax: str = param(
         "candidates",
-        help="over which classes ŷ is sought: candidates (as printed), or all, those off s having v = 0, as the "
+        help="over which classes ŷ is sought: candidates, or all, those off s having v = 0, as the "
         "authors' code does, where a non-candidate wins if every candidate's value is negative",
         choices=("candidates", "all"),
     )

@@ -18,9 +18,8 @@ Settled as in the authors' code; their two optimisers are here the one that trai
 settings are, for neither loss has a gradient in the other's network. Their warm-up trains f first and g after it, here
 both at once. g has the backbone's shape and starts anew. c is computed from the logits, as a softmax. The
 authors search weights and temperatures for each data set, between 0.001 and 100, and stop early by validation accuracy:
-for CIFAR-10 they have α = 10, β = 1, θ = 0.001, γ = 0.01, T₁ ≈ 2, T₂ ≈ 6. In their code and in PLENCH all are 1 unless
-given. With β = α, c misleads f as soon as the warm-up ends where sets do not come about as assumed; the default here is
-α = 1, β = 0.1, which is CIFAR-10's ratio, and 1 for the others.
+for CIFAR-10 they have α = 10, β = 1, θ = 0.001, γ = 0.01, T₁ ≈ 2, T₂ ≈ 6. In their code, in PLENCH and here all are 1
+unless given. With β = α, c may mislead f as soon as the warm-up ends where sets do not come about as assumed.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Decompositional(AugmentedEstimator):
     warm_up: int = param(10, help="epochs in which the networks are trained on their own", ge=0)
     ramp: int = param(100, help="epochs after the warm-up over which the weight of consistency grows from 0 to 1", ge=1)
     own_weight: float = param(1.0, help="α, the weight of what f has learned itself", ge=0)
-    odds_weight: float = param(0.1, help="β, the weight of what g's odds say of the true label", ge=0)
+    odds_weight: float = param(1.0, help="β, the weight of what g's odds say of the true label", ge=0)
     chance_weight: float = param(1.0, help="θ, the weight of what g has learned itself", ge=0)
     taught_weight: float = param(1.0, help="γ, the weight of what f and the set say to g", ge=0)
     label_temperature: float = param(1.0, help="T₁, the temperature of f's probabilities", gt=0)
