@@ -3,6 +3,8 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Files of tests are spread over processes; PARALLEL= runs them one by one.
+PARALLEL ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 .PHONY: demo test test-long audit test-system lint bench docs clean
 
@@ -10,7 +12,7 @@ demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not system and not long"
+	$(BIN)/python -m pytest -m "not system and not long" $(PARALLEL)
 
 test-long: $(READY)
 	$(BIN)/python -m pytest -m long --timeout 7200 --durations 0

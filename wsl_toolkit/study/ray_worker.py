@@ -99,11 +99,11 @@ def _workshop(share: int, versions: tuple[tuple[str, str], ...]) -> Any:
 
         def load(self, config: RunConfig, task: Task) -> Data:
             """Return the data from shared memory, or from this node's disk; checked by its digest either way."""
-            import ray
-
             from wsl_toolkit.study.shipping import unpack
 
             if self.terms.source:
+                import ray
+
                 data, where = unpack(ray.get(self.terms.source[0])), "its shared memory"
             else:
                 data, where = super().load(config, task), str(task.data_dir)
