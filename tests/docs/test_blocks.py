@@ -177,7 +177,9 @@ class Reader:
                     self.start(block, found)
         finally:
             for server in reversed(self.servers):
-                server.send_signal(signal.SIGINT)
+                # The whole group, for a server may be a child of the command; not SIGINT, which a process that was
+                # started in the background of a script ignores.
+                os.killpg(server.pid, signal.SIGTERM)
                 server.wait(timeout=60)
                 assert server.stdout is not None
                 server.stdout.close()
@@ -230,6 +232,7 @@ class Reader:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
         self.servers.append(server)
         assert server.stdout is not None
