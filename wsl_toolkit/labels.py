@@ -7,6 +7,7 @@ nothing about its example (an unlabelled one): it is admitted, weighs nothing in
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -67,14 +68,13 @@ class CandidateSets:
         candidates_in_all: int | None = None,
     ) -> CandidateSets:
         """Take boolean masks piece by piece, so that n x K need never be dense in memory."""
-        parts: list[storage.Store] = []
-        kind = ""
-        for mask in masks:
-            if not kind:  # where the total is not known, the first piece speaks for the rest
-                total = int(mask.sum()) * n // max(len(mask), 1) if candidates_in_all is None else candidates_in_all
-                kind = storage.choose_kind(n, num_classes, total)
-            parts.append(storage.build(mask, kind))
-        return cls(storage.join(parts, num_classes), num_classes, class_names)
+        pieces = iter(masks)
+        first = next(pieces, torch.zeros(0, num_classes, dtype=torch.bool))
+        if candidates_in_all is None:  # the first piece speaks for the rest
+            candidates_in_all = int(first.sum()) * n // max(len(first), 1)
+        kind = storage.choose_kind(n, num_classes, candidates_in_all)
+        store = storage.collect(itertools.chain([first], pieces), kind, n, num_classes)
+        return cls(store, num_classes, class_names)
 
     @classmethod
     def from_sets(

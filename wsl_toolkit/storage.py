@@ -6,6 +6,7 @@ and the choice between them is only a matter of size; nothing outside `labels` n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
 import torch
@@ -181,18 +182,32 @@ def build(mask: Tensor, kind: str) -> Store:
     return PackedStore.from_mask(mask) if kind == "packed" else SparseStore.from_mask(mask)
 
 
-def join(parts: list[Store], num_classes: int) -> Store:
-    """Concatenate stores of one kind."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, DenseStore):
-        return DenseStore(torch.cat([part.tensors()["mask"] for part in parts]))
-    if isinstance(first, PackedStore):
-        return PackedStore(torch.cat([part.tensors()["bits"] for part in parts]), num_classes)
-    counts = torch.cat([part.tensors()["offsets"].diff() for part in parts])
+def collect(masks: Iterable[Tensor], kind: str, n: int, num_classes: int) -> Store:
+    """Store n rows of boolean masks that come piece by piece as `kind`.
+
+    What is kept is allocated before the second piece is drawn: small kept tensors between the large ones that come and
+    go would tear the heap into pieces, at several times the memory.
+    """
+    if kind == "sparse":
+        return _join_sparse([SparseStore.from_mask(mask) for mask in masks], num_classes)
+    whole: Tensor | None = None
+    done = 0
+    for mask in masks:
+        piece = mask if kind == "dense" else PackedStore.from_mask(mask).bits
+        if whole is None:
+            whole = piece.new_empty(n, piece.shape[1])
+        whole[done : done + len(piece)] = piece
+        done += len(piece)
+    if whole is None or done != n:
+        raise ValueError(f"{done} sets came, not {n}")
+    return DenseStore(whole) if kind == "dense" else PackedStore(whole, num_classes)
+
+
+def _join_sparse(parts: list[SparseStore], num_classes: int) -> SparseStore:
+    """Concatenate lists of candidates."""
+    counts = torch.cat([part.sizes() for part in parts])
     offsets = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    return SparseStore(offsets, torch.cat([part.tensors()["classes"] for part in parts]), num_classes)
+    return SparseStore(offsets, torch.cat([part.classes for part in parts]), num_classes)
 
 
 def from_tensors(kind: str, tensors: dict[str, Tensor], num_classes: int) -> Store:

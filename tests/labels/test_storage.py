@@ -165,3 +165,21 @@ def test_saving_leaves_no_temporary_file_and_replaces_the_old_one(tmp_path):
     CandidateSets.from_sets([[1]], 3).save(path)
     assert CandidateSets.load(path).to_sets() == [[1]]
     assert [p.name for p in tmp_path.iterdir()] == ["sets.safetensors"]
+
+
+@pytest.mark.parametrize("kind", ["dense", "packed", "sparse"])
+def test_masks_in_pieces_are_stored_as_the_whole_mask_is(kind: str) -> None:
+    mask = torch.rand(30, 11, generator=torch.Generator().manual_seed(3)) < 0.5
+
+    collected = storage.collect(iter(mask.split(7)), kind, 30, 11)
+
+    whole = storage.build(mask, kind)
+    assert collected.kind == kind
+    for name, tensor in whole.tensors().items():
+        assert torch.equal(collected.tensors()[name], tensor)
+
+
+@pytest.mark.parametrize("rows", [5, 7])
+def test_a_number_of_rows_that_was_not_announced_is_refused(rows: int) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=r"sets came|size"):
+        storage.collect(iter(torch.ones(rows, 3, dtype=torch.bool).split(2)), "dense", 6, 3)
