@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from damaging import damage, loads_or_says_why
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -306,17 +307,8 @@ def test_no_damage_ends_in_a_traceback(tmp_path, version, places, cut):
         savemat(path, content, do_compression="compressed" in version)
     else:
         write_v73(path, variables(), sparse="sparse" in version)
-    content = bytearray(path.read_bytes())
-    for share, noise in places:
-        start = int(share * len(content))
-        content[start : start + len(noise)] = noise
-    path.write_bytes(bytes(content[: int(cut * len(content))]))
-    outcome = ""
-    try:
-        Mat(path=path).load(HERE)
-    except WslError as error:
-        outcome = str(error)
-    assert "\n" not in outcome
+    damage(path, places, cut)
+    assert loads_or_says_why(Mat(path=path), HERE)
 
 
 # ------------------------------------------------------------------- writing

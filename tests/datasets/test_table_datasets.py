@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from damaging import damage, loads_or_says_why
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -184,14 +185,5 @@ def test_no_damage_to_a_csv_file_ends_in_a_traceback(tmp_path, places, cut):
 def test_no_damage_to_a_parquet_file_ends_in_a_traceback(tmp_path, places, cut):
     path = tmp_path / "fuzz.parquet"
     pq.write_table(pa.table({"x": [1.0, None], "c": ["u", "v"], "candidates": [["a", "b"], ["a"]]}), path)
-    content = bytearray(path.read_bytes())
-    for share, noise in places:
-        start = int(share * len(content))
-        content[start : start + len(noise)] = noise
-    path.write_bytes(bytes(content[: int(cut * len(content))]))
-    outcome = ""
-    try:
-        Parquet(path=path).load(HERE)
-    except WslError as error:
-        outcome = str(error)
-    assert "\n" not in outcome
+    damage(path, places, cut)
+    assert loads_or_says_why(Parquet(path=path), HERE)
