@@ -3,8 +3,8 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Files of tests are spread over processes; PARALLEL= runs them one by one.
-PARALLEL ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile
+# Tests are spread over processes; PROCESSES=0 runs them one by one.
+PROCESSES ?= auto --maxprocesses=4
 
 .PHONY: demo test test-long audit test-system lint bench docs clean
 
@@ -12,7 +12,7 @@ demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not system and not long" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not system and not long" --numprocesses=$(PROCESSES) --dist=loadfile
 
 test-long: $(READY)
 	$(BIN)/python -m pytest -m long --timeout 7200 --durations 0
@@ -22,7 +22,7 @@ audit: $(READY)
 
 test-system: $(READY)
 	.ci/install-system $(BIN)/python
-	$(BIN)/python -m pytest -m system
+	$(BIN)/python -m pytest -m system --numprocesses=$(PROCESSES) --dist=loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

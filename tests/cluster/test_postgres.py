@@ -19,7 +19,7 @@ import tomli_w
 from postgres_server import Postgres
 from ray_nodes import until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600), pytest.mark.xdist_group("database")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 STUDY: dict[str, Any] = {

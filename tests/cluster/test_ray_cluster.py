@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 from ray_nodes import PATIENCE, RayCluster, until
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900), pytest.mark.xdist_group("ray")]
 
 SMALL: dict[str, Any] = {
     "name": "to-and-fro",

@@ -180,6 +180,18 @@ def test_a_panel_for_each_alpha_shows_each_method_with_its_band(report: Report) 
         assert [line.get_color() for line in panel.lines] == list(PALETTE[:2])
 
 
+def test_the_first_climb_of_long_curves_does_not_flatten_the_rest() -> None:
+    from wsl_toolkit.plots.style import figure
+
+    climb = [0.1, 0.5, *[0.90 + 0.0001 * epoch for epoch in range(98)]]
+    with figure() as (_, panel):
+        panel.plot(range(1, 101), climb)
+        figures._begin_after_the_climb(panel)
+        bottom, top = panel.get_ylim()
+    assert 0.89 < bottom < 0.90
+    assert max(climb) < top < 0.92
+
+
 def test_the_heat_map_shows_every_point_and_marks_the_chosen_one(report: Report) -> None:
     from wsl_toolkit.report.tables import rows_of
 

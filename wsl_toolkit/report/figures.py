@@ -27,7 +27,19 @@ def line_look(number: int) -> dict[str, str]:
 
 def accuracy_curves(study: Study, states: Sequence[CellState]) -> Any | None:
     """Return test accuracy against epoch: a column for each dataset and network, a row for each way of labelling."""
-    return _curves(study, states, "test/accuracy", "test accuracy")
+    canvas = _curves(study, states, "test/accuracy", "test accuracy")
+    for panel in canvas.axes if canvas else ():
+        if panel.lines:
+            _begin_after_the_climb(panel)
+    return canvas
+
+
+def _begin_after_the_climb(panel: Any) -> None:
+    """Let the axis begin where curves are after a fiftieth of the epochs: the first climb would flatten the rest."""
+    settled = [list(line.get_ydata())[len(line.get_ydata()) // 50 :] for line in panel.lines]
+    lowest, highest = min(map(min, settled)), max(map(max, settled))
+    if lowest < highest:
+        panel.set_ylim(bottom=lowest - 0.05 * (highest - lowest), top=highest + 0.05 * (highest - lowest))
 
 
 def risk_curves(study: Study, states: Sequence[CellState]) -> Any | None:
