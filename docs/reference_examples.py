@@ -67,11 +67,11 @@ DATASETS: dict[str, Sequence[Example]] = {
             "from pathlib import Path\n\n"
             "import numpy as np\nfrom PIL import Image\n\n"
             "random = np.random.default_rng(0)\n"
-            'for place, name in enumerate(["dark", "light"]):\n'
+            'for place, name in enumerate(["dark", "grey", "light"]):\n'
             '    folder = Path("pictures") / name\n'
             "    folder.mkdir(parents=True, exist_ok=True)\n"
             "    for number in range(40):\n"
-            "        pixels = random.integers(128 * place, 128 * (place + 1), size=(8, 8, 3), dtype=np.uint8)\n"
+            "        pixels = random.integers(80 * place, 80 * (place + 1), size=(8, 8, 3), dtype=np.uint8)\n"
             '        Image.fromarray(pixels).save(folder / f"{number}.png")\n',
         ),
         (

@@ -39,7 +39,10 @@ from wsl_toolkit.cli import main
 
 WITH_CODE = [page for page in pages() if any(block.language in (*SHELLS, "python", "toml") for block in blocks(page))]
 REFERENCE = [page for page in WITH_CODE if page.startswith("docs/reference/")]
-SAMPLED = [f"docs/reference/{name}.md" for name in ("generators/query", "estimators/cc", "datasets/csv")]
+SAMPLED = [
+    f"docs/reference/{name}.md"
+    for name in ("generators/query", "estimators/cc", "datasets/csv", "datasets/image-folder")
+]
 LONG = [page for page in WITH_CODE if any(e.page == page and e.how == "long" for e in exceptions())]
 QUICK = ["README.md"]
 """Carried out by `make test`; the others, which train for minutes, by `make test-system`."""
