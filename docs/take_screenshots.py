@@ -26,14 +26,6 @@ from tests.system.browser import chromium, see_text, wait_for  # noqa: E402
 METHODS = ("ppl", "cc", "lw", "supervised")
 WIDTH = 1400
 PORT = 5390
-CLOSE_ASSISTANT = """
-const leaves = [...document.querySelectorAll("*")].filter(element => !element.childElementCount);
-let header = leaves.find(element => element.textContent == "MLflow Assistant");
-while (header && header.querySelectorAll("button").length < 2) header = header.parentElement;
-if (header) [...header.querySelectorAll("button")].at(-1).click();
-return !header;
-"""
-"""MLflow opens a panel of its own beside the runs; the last button of its header closes it, and it stays closed."""
 
 
 def wsl(folder: Path, *arguments: str) -> str:
@@ -104,7 +96,6 @@ def look_at_runs(browser: Any, link: str, runs: dict[str, Any]) -> None:
     see_text(browser, "test/accuracy_mean", "test/accuracy_stderr")
     for result in runs.values():
         see_text(browser, f"{result['mean']['test/accuracy']:.8f}"[:8])
-    wait_for(lambda: browser.execute_script(CLOSE_ASSISTANT), "the assistant's panel to close")
     browser.save_screenshot(str(HERE / "images" / "mlflow-runs.png"))
     print("  mlflow-runs.png")
     server = link.partition("/#/")[0]
