@@ -18,7 +18,7 @@ from wsl_toolkit.plots.style import save
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.report import raw
 from wsl_toolkit.report.rank_figure import critical_difference_diagram
-from wsl_toolkit.report.ranking import ranking
+from wsl_toolkit.report.ranking import Ranking, ranking
 from wsl_toolkit.report.statistics import best_and_ties, estimate
 from wsl_toolkit.report.tables import by_seed, shown_trials
 from wsl_toolkit.study.cells import CellState
@@ -41,8 +41,9 @@ def main(home: Path) -> None:
     for name, ending in STUDIES.items():
         study = read_study(name)
         states = study_states(study, StudyFolder(home, name), load_plugins().registry)
-        write_files(study, states, ending)
-        text = put(text, name, f"{accuracy_table(study, states)}\n\n{ranks(study, states)}")
+        found = ranking(study, states)
+        write_files(states, found, ending)
+        text = put(text, name, f"{accuracy_table(study, states, found)}\n\n{ranks(found)}")
         text = put(text, f"{name} missing", missing(study, states))
     write_atomically(PAGE, put(text, "cost", cost_table()))
 
@@ -56,19 +57,18 @@ def put(text: str, name: str, part: str) -> str:
     return found
 
 
-def write_files(study: Study, states: Sequence[CellState], ending: str) -> None:
+def write_files(states: Sequence[CellState], found: Ranking | None, ending: str) -> None:
     """Write the numbers behind the table, and the diagram of ranks."""
     write_atomically(BESIDE / f"trials{ending}.csv", raw.trials_csv([s for s in states if s.finished]))
     write_atomically(BESIDE / f"search{ending}.csv", raw.search_csv(states))
-    diagram = critical_difference_diagram(ranking(study, states))
+    diagram = critical_difference_diagram(found)
     if diagram is not None:
         save(diagram, BESIDE / f"critical-difference{ending}.png")
 
 
-def accuracy_table(study: Study, states: Sequence[CellState]) -> str:
+def accuracy_table(study: Study, states: Sequence[CellState], found: Ranking | None) -> str:
     """Return a row for each method and a column for each setting, the best and what cannot be told from it in bold."""
     width = len(study.methods)
-    found = ranking(study, states)
     columns = [column(states[place : place + width]) for place in range(0, len(states), width)]
     rows = [f"| method | {' | '.join(COLUMNS)} | mean rank |", f"|---{'|---:' * (len(COLUMNS) + 1)}|"]
     for place, method in enumerate(study.methods):
@@ -94,9 +94,8 @@ def column(states: Sequence[CellState]) -> list[str]:
     return cells
 
 
-def ranks(study: Study, states: Sequence[CellState]) -> str:
+def ranks(found: Ranking | None) -> str:
     """Return what Friedman's test and Nemenyi's difference say."""
-    found = ranking(study, states)
     if found is None:
         return "Too few settings are complete for ranks."
     return (
