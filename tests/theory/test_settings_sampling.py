@@ -17,6 +17,7 @@ from wsl_toolkit.theory.sampling_tests import (
     Counts,
     check_samples,
     chi_square_tail,
+    class_p_values,
     compare,
     examine,
     judge_claim,
@@ -73,6 +74,46 @@ def test_p_values_are_uniform_where_the_claim_is_true(claim):
     p = p_values(create("pcpl"), claim).sort().values
     grid = (torch.arange(len(p)) + 0.5) / len(p)
     assert float((p - grid).abs().max()) < 1.95 / len(p) ** 0.5  # Kolmogorov-Smirnov at 0.1 %
+
+
+def counts_of(cells):
+    cells = torch.tensor(cells, dtype=torch.float64)
+    return Counts(cells=cells, draws=cells.sum(1))
+
+
+def test_p_values_of_single_classes_are_uniform_and_those_of_scipy():
+    from scipy.stats import chisquare
+
+    x = torch.tensor([[0.0, 1.0], [1.0, -2.0]])
+    table = law(create("pcpl"), x, 4)
+    values = []
+    for seed in range(50):
+        counts = observe(create("pcpl"), x, 4, torch.Generator().manual_seed(seed), 400)
+        values.append(class_p_values(counts, table))
+    held = table[1, :, 2] > 0
+    counted, law_of_one = counts.cells[1, held, 2].numpy(), table[1, held, 2].numpy()
+    by_scipy = chisquare(counted, law_of_one * counted.sum()).pvalue
+    assert float(values[-1][1, 2]) == pytest.approx(by_scipy)
+    p = torch.stack(values).flatten().sort().values
+    grid = (torch.arange(len(p)) + 0.5) / len(p)
+    assert float((p - grid).abs().max()) < 1.95 / len(p) ** 0.5  # Kolmogorov-Smirnov at 0.1 %
+
+
+def test_a_fault_of_one_class_shows_in_its_own_p_value_and_drowns_in_the_pooled_one():
+    table = torch.full((6, 6, 3), 1 / 6, dtype=torch.float64)
+    noisy = [[[120.0 + (-1) ** (s + y + i) * 10 for y in range(3)] for s in range(6)] for i in range(6)]
+    noisy[4][0][1], noisy[4][1][1] = 120.0 + 35, 120.0 - 35
+    counts = counts_of(noisy)
+    chances = class_p_values(counts, table)
+    assert int(chances.argmin()) == 4 * 3 + 1
+    assert float(chances.min()) * chances.numel() < 0.05
+    assert compare(counts, table).p_value > 0.05
+
+
+def test_a_set_without_a_chance_leaves_its_class_no_p_value_and_others_theirs():
+    table = torch.tensor([[[0.5, 0.5], [0.5, 0.0], [0.0, 0.5]]], dtype=torch.float64)
+    chances = class_p_values(counts_of([[[50.0, 50.0], [50.0, 1.0], [0.0, 49.0]]]), table)
+    assert chances.tolist() == [[1.0, 0.0]]
 
 
 def test_chi_square_tail_is_that_of_the_distribution():

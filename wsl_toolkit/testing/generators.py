@@ -13,11 +13,9 @@ from wsl_toolkit.errors import LabelError, TheoryError
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, python_calls, stream
 from wsl_toolkit.theory.enumeration import all_sets, law
-from wsl_toolkit.theory.instances import INSTANCES, made_data, prepared
+from wsl_toolkit.theory.instances import made_data, prepared
 from wsl_toolkit.theory.proofs import prove
-
-DRAWS = 20_000
-"""Draws for each instance and class when samples are compared with probabilities."""
+from wsl_toolkit.theory.sampling_tests import DRAWS, class_p_values, observe
 
 
 class GeneratorContract(ComponentContract):
@@ -92,12 +90,15 @@ class GeneratorContract(ComponentContract):
         if not _has_law(component, self.num_classes):
             return
         ready, x = prepared(component, self.num_classes)
-        table = law(ready, x, self.num_classes)  # [n, sets, K]
-        counts = _counts(ready, x, self.num_classes)
-        impossible = (counts > 0) & (table <= 0)
-        assert not bool(impossible.any()), f"a set of probability 0 was drawn: {_cell(impossible)}"
-        worst = float(_p_values(counts, table * DRAWS).min()) * x.shape[0] * self.num_classes
-        assert worst > 1e-6, f"samples do not follow the probabilities (p = {worst:.1e})"
+        table = law(ready, x, self.num_classes)
+        counts = observe(ready, x, self.num_classes, stream(7), DRAWS)
+        chances = class_p_values(counts, table)
+        instance, y = divmod(int(chances.argmin()), self.num_classes)
+        # Every instance and class is a test of its own: the smallest of their p-values is judged by their number.
+        worst = float(chances.min()) * chances.numel()
+        assert worst > 1e-6, (
+            f"samples do not follow the probabilities at instance {instance}, y = {y} (p = {worst:.1e})"
+        )
 
     def test_the_declared_setting_is_proven_by_enumeration(self, component: Generator) -> None:
         """From the generator's own probabilities; one that gives none may declare only the widest settings."""
@@ -146,35 +147,3 @@ def _grid(x: Tensor, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return every set with the first instance and class 0."""
     sets = all_sets(num_classes)
     return sets, x[:1].expand(len(sets), *x.shape[1:]), torch.zeros(len(sets), dtype=torch.int64)
-
-
-def _counts(ready: Generator, x: Tensor, num_classes: int) -> Tensor:
-    """Return how often each set was drawn for each instance and class, float64 [n, sets, K]."""
-    cells = INSTANCES * num_classes
-    where = torch.arange(cells).repeat_interleave(DRAWS)
-    instance, y = where // num_classes, where % num_classes
-    mask = ready.draw(x[instance], y, num_classes, stream(7))
-    code = (mask.long() << torch.arange(num_classes)).sum(1) - 1  # all_sets lists 1 .. 2^K - 2
-    m = 2**num_classes - 2
-    assert bool(((code >= 0) & (code < m)).all()), "an empty or a full set was drawn"
-    flat: Tensor = torch.bincount(where * m + code, minlength=cells * m).double()
-    return flat.view(INSTANCES, num_classes, m).transpose(1, 2)
-
-
-def _p_values(counts: Tensor, expected: Tensor) -> Tensor:
-    """Return the chi-squared p-value of every column of sets, cells that expect fewer than 5 draws pooled."""
-    large = expected >= 5
-    pooled_count = torch.where(large, 0.0, counts).sum(1)
-    pooled_expected = torch.where(large, 0.0, expected).sum(1)
-    terms = torch.where(large, (counts - expected).square() / expected.clamp(min=5), 0.0).sum(1)
-    enough = pooled_expected >= 5
-    terms += torch.where(enough, (pooled_count - pooled_expected).square() / pooled_expected.clamp(min=5), 0.0)
-    degrees = (large.sum(1) + enough - 1).clamp(min=1).double()
-    chances: Tensor = torch.special.gammaincc(degrees / 2, terms / 2)
-    return chances
-
-
-def _cell(where: Tensor) -> str:
-    instance, row, y = (int(i) for i in where.nonzero()[0])
-    members = all_sets(where.shape[2])[row].nonzero().flatten().tolist()
-    return f"s = {members} given y = {y}, instance {instance}"

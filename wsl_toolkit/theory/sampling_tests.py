@@ -68,12 +68,49 @@ def observe(generator: Generator, instances: Tensor, num_classes: int, rng: torc
 
 def compare(counts: Counts, table: Tensor) -> Verdict:
     """Test the draws against probabilities [n, 2^K - 2, K] by chi-square over all sets, small cells pooled."""
-    impossible = (table <= 0) & (counts.cells > 0)
+    impossible = _impossible(counts, table)
     deviation = float((counts.frequencies() - table).abs().max())
     if bool(impossible.any()):
         where = int(impossible.flatten().nonzero()[0])
         witness = Witness(cell=cell_at(counts.frequencies(), where), must_be="0")
         return Verdict(claim=SAMPLES, holds=False, deviation=deviation, p_value=0.0, witness=witness)
+    fit = _fit(counts, table)
+    p_value = chi_square_tail(float(fit.statistics.sum()), float(fit.freedom.sum()))
+    holds = p_value >= LEVEL
+    worst = int(fit.terms.argmax())
+    expectation = f"about {float(table.flatten()[worst]):.6g}"
+    farthest = Witness(cell=cell_at(counts.frequencies(), worst), must_be=expectation)
+    return Verdict(
+        claim=SAMPLES, holds=holds, deviation=deviation, p_value=p_value, witness=None if holds else farthest
+    )
+
+
+def class_p_values(counts: Counts, table: Tensor) -> Tensor:
+    """Test each instance and class alone [n, K], which sees a fault of one class more sharply than `compare`."""
+    fit = _fit(counts, table)
+    tails = torch.special.gammaincc(fit.freedom.clamp(min=1) / 2, fit.statistics / 2)
+    possible = ~_impossible(counts, table).any(1)
+    return torch.where(fit.freedom > 0, tails, 1.0) * possible
+
+
+def _impossible(counts: Counts, table: Tensor) -> Tensor:
+    """Return which sets were drawn although the law gives them no chance."""
+    return (table <= 0) & (counts.cells > 0)
+
+
+@attrs.frozen(eq=False)
+class _Fit:
+    """How far counts are from what a law expects."""
+
+    terms: Tensor
+    """What each set frequent enough to be judged alone adds to chi-square [n, 2^K - 2, K]."""
+    statistics: Tensor
+    """Chi-square of each instance and class, the pooled rest included [n, K]."""
+    freedom: Tensor
+    """Its degrees of freedom, float64 [n, K]."""
+
+
+def _fit(counts: Counts, table: Tensor) -> _Fit:
     expected = table * counts.draws.unsqueeze(1)
     large = expected >= FEWEST_EXPECTED
     rest_expected = expected.masked_fill(large, 0).sum(1)
@@ -82,15 +119,8 @@ def compare(counts: Counts, table: Tensor) -> Verdict:
     terms = ((counts.cells - expected).square() / expected).masked_fill(~large, 0)
     rest = ((rest_counted - rest_expected).square() / rest_expected.clamp(min=1e-300)).masked_fill(~rest_large, 0)
     # Draws of one (x, y) sum to their number, which costs a degree of freedom; a rest that is still rare is left out.
-    freedom = float((large.sum(1) + rest_large.long() - 1).clamp(min=0).sum())
-    p_value = chi_square_tail(float(terms.sum() + rest.sum()), freedom)
-    holds = p_value >= LEVEL
-    worst = int(terms.argmax())
-    expectation = f"about {float(table.flatten()[worst]):.6g}"
-    farthest = Witness(cell=cell_at(counts.frequencies(), worst), must_be=expectation)
-    return Verdict(
-        claim=SAMPLES, holds=holds, deviation=deviation, p_value=p_value, witness=None if holds else farthest
-    )
+    freedom = (large.sum(1) + rest_large.long() - 1).clamp(min=0).double()
+    return _Fit(terms=terms, statistics=terms.sum(1) + rest, freedom=freedom)
 
 
 def judge_claim(counts: Counts, setting: Setting) -> Verdict:
