@@ -128,10 +128,9 @@ def drawn(inferred: Tensor, candidates: Tensor, state: State) -> Tensor:
     """Return d ~ Dir(α), [B, K], with gradient; the same for the same seed."""
     import torch
 
-    p = torch.softmax(inferred, dim=-1) * candidates
-    # Where a softmax has vanished on all of the set, its candidates are alike.
-    p = torch.where(p.sum(-1, keepdim=True) > 0, p, uniform(candidates).to(p.dtype))
-    alpha = p / p.sum(-1, keepdim=True).detach() + SMALL
+    log_p = torch.log_softmax(inferred, dim=-1).masked_fill(~candidates, -torch.inf)
+    # In logarithms: where almost all of the softmax lies off the set, a quotient's gradient would overflow.
+    alpha = (log_p - log_p.logsumexp(-1, keepdim=True).detach()).exp() + SMALL
     rng = torch.Generator(device=alpha.device).manual_seed(int(state["seed"]))
     gammas = torch._standard_gamma(alpha, generator=rng).clamp(min=torch.finfo(alpha.dtype).tiny)
     return gammas / gammas.sum(-1, keepdim=True)

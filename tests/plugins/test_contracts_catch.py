@@ -199,6 +199,13 @@ def low_loss(self: Any, logits: Tensor, candidates: Tensor, state: State) -> Ten
     return Plain.loss(self, logits, candidates, state) - 0.2 * (candidates.sum(-1) > 1)
 
 
+def quotient_loss(self: Any, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+    """Finite wherever a softmax is zero or large; where it is hardly more than zero, 1 / total overflows."""
+    p = torch.softmax(logits, -1) * candidates
+    total = p.sum(-1, keepdim=True).detach()
+    return ((1 - p / torch.where(total > 0, total, 1)) ** 2).sum(-1)
+
+
 def flat_loss(self: Any, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
     return 0 * Plain.loss(self, logits, candidates, state)
 
@@ -218,6 +225,11 @@ TICKS = itertools.count()
 
 ESTIMATORS = [
     (loss_of(naive_loss), "test_loss_gradient_and_state_are_finite_at_extremes", "is not finite at"),
+    (
+        loss_of(quotient_loss),
+        "test_loss_gradient_and_state_are_finite_at_extremes",
+        "the gradient by logits is not finite at one logit 51, the rest -51",
+    ),
     (loss_of(centred_loss), "test_an_examples_loss_does_not_depend_on_its_neighbours", "batch of one"),
     (loss_of(detached_loss), "test_the_gradient_is_that_of_the_loss", "Jacobian mismatch"),
     (loss_of(random_loss), "test_functions_are_pure", "torch's global random generator"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any, ClassVar
 
+import attrs
 import torch
 from torch import Tensor
 
@@ -21,6 +22,9 @@ INSTANCES = 60
 """Instances, each with a law and class probabilities of its own, at which a promise is tried."""
 FEW_INSTANCES = 12
 """The same for methods that work on whole batches, for which an instance is a population."""
+
+LATE = 1e4
+"""An epoch by which every warm-up and ramp is over."""
 
 
 class EstimatorContract(ComponentContract):
@@ -51,23 +55,20 @@ class EstimatorContract(ComponentContract):
         assert torch.autograd.gradcheck(lambda f: component.loss(f, made.candidates, made.state), (logits,))
 
     def test_loss_gradient_and_state_are_finite_at_extremes(self, component: Estimator) -> None:
-        """Logits of ±1e4 in float32, sets of one class and of all but one, three classes and a thousand."""
+        """Logits of ±1e4 and of ±51 in float32, in all views, early and late; sets of one class and of all but one."""
         for num_classes in (3, 1000):
             for words, make in EXTREMES.items():
                 made = situation(component, num_classes=num_classes, dtype=torch.float32)
-                logits = make(len(made.logits), num_classes).requires_grad_()
+                made = made.at(make(len(made.logits), num_classes))
                 where = f"{words}, {num_classes} classes"
-                updated = component.update(logits.detach(), made.candidates, made.state)
+                updated = component.update(made.logits, made.candidates, made.state)
                 for name, value in updated.items():
                     assert bool(torch.isfinite(value).all()), f"update gives {name!r} that is not finite at {where}"
-                for words_of_state, state in (("old", made.state), ("new", {**made.state, **updated})):
-                    losses = component.loss(logits, made.candidates, state)
-                    objective = component.objective(logits, made.candidates, state)
-                    (gradient,) = torch.autograd.grad(objective, logits, allow_unused=True)
+                new = {**made.state, **updated}
+                late = {**new, "epoch": torch.tensor(LATE)} if "epoch" in component.needs else new
+                for words_of_state, state in (("old", made.state), ("new", new), ("late", late)):
                     at = f"at {where}, {words_of_state} state"
-                    assert bool(torch.isfinite(losses).all()), f"the loss is not finite {at}"
-                    assert bool(torch.isfinite(objective)), f"the objective is not finite {at}"
-                    assert gradient is None or bool(torch.isfinite(gradient).all()), f"the gradient is not finite {at}"
+                    _assert_finite(component, attrs.evolve(made, state=state), at)
 
     def test_functions_are_pure(self, component: Estimator) -> None:
         """They leave their arguments alone, give the same twice, and use no global randomness."""
@@ -242,3 +243,19 @@ def _assert_same(ours: Any, theirs: Any, where: str) -> None:
         assert torch.equal(ours, theirs), f"{where.lstrip('/')} differs after resuming from a checkpoint"
     else:
         assert ours == theirs, f"{where.lstrip('/')} is {theirs!r} after resuming, not {ours!r}"
+
+
+def _assert_finite(component: Estimator, made: Situation, at: str) -> None:
+    """Loss, objective and the gradient by every view's logits."""
+    logits = made.logits.clone().requires_grad_()
+    views = {name: value.clone().requires_grad_() for name, value in made.state.items() if name.endswith("_logits")}
+    state = {**made.state, **views}
+    losses = component.loss(logits, made.candidates, state)
+    objective = component.objective(logits, made.candidates, state)
+    assert bool(torch.isfinite(losses).all()), f"the loss is not finite {at}"
+    assert bool(torch.isfinite(objective)), f"the objective is not finite {at}"
+    if not objective.requires_grad:
+        return
+    gradients = torch.autograd.grad(objective, [logits, *views.values()], allow_unused=True)
+    for name, gradient in zip(["logits", *views], gradients, strict=True):
+        assert gradient is None or bool(torch.isfinite(gradient).all()), f"the gradient by {name} is not finite {at}"

@@ -31,6 +31,11 @@ class Situation:
         """Return the losses."""
         return estimator.loss(self.logits, self.candidates, self.state)
 
+    def at(self, logits: Tensor) -> Situation:
+        """Return the same batch with these logits, and with the same for every other view, copy and head."""
+        others = {name: logits.detach().clone() for name in self.state if name.endswith("_logits")}
+        return attrs.evolve(self, logits=logits, state={**self.state, **others})
+
 
 def random_sets(n: int, num_classes: int, rng: torch.Generator) -> Tensor:
     """Return masks that are neither empty nor full, of every size, the smallest and the largest among them."""
@@ -126,6 +131,8 @@ EXTREMES: dict[str, Callable[[int, int], Tensor]] = {
     "all logits 0": lambda n, k: torch.zeros(n, k),
     "all logits 1e4": lambda n, k: torch.full((n, k), 1e4),
     "one logit 1e4, the rest -1e4": lambda n, k: 2e4 * torch.eye(k)[torch.arange(n) % k] - 1e4,
+    # Softmaxes of about 5e-45, which are not zero, and whose inverse is infinite.
+    "one logit 51, the rest -51": lambda n, k: 102 * torch.eye(k)[torch.arange(n) % k] - 51,
     "one logit -1e4, the rest 1e4": lambda n, k: 1e4 - 2e4 * torch.eye(k)[torch.arange(n) % k],
     "logits of ±1e4 in turn": lambda n, k: 1e4 * (1 - 2 * ((torch.arange(n)[:, None] + torch.arange(k)) % 2).float()),
 }
