@@ -64,9 +64,10 @@ class EstimatorContract(ComponentContract):
                 updated = component.update(made.logits, made.candidates, made.state)
                 for name, value in updated.items():
                     assert bool(torch.isfinite(value).all()), f"update gives {name!r} that is not finite at {where}"
-                new = {**made.state, **updated}
-                late = {**new, "epoch": torch.tensor(LATE)} if "epoch" in component.needs else new
-                for words_of_state, state in (("old", made.state), ("new", new), ("late", late)):
+                states = {"old": made.state, "new": {**made.state, **updated}}
+                if "epoch" in component.needs:
+                    states["late"] = {**states["new"], "epoch": torch.tensor(LATE)}
+                for words_of_state, state in states.items():
                     at = f"at {where}, {words_of_state} state"
                     _assert_finite(component, attrs.evolve(made, state=state), at)
 
