@@ -119,7 +119,7 @@ def _limited(executor: Any, limit: int, run: Callable[[], None]) -> Callable[[],
 
 
 def rank_section(quick: bool) -> Section:
-    """An epoch of one process against one of two ranks with twice the data and twice the batch, in turn."""
+    """Epochs in turn: of one process, of two apart, of two ranks with twice the data, and of a bare loop in DDP."""
     n, rounds = (2_560, 2) if quick else (25_600, 9)
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
@@ -129,22 +129,29 @@ def rank_section(quick: bool) -> Section:
         for process in ranks:
             process.join()
         found = json.loads((Path(folder) / "found.json").read_text())
+    seconds, steps = found["seconds"], n / BATCH
+
+    def added(apart: str, together: str) -> dict[str, float]:
+        return spread([1000 * (b - a) / steps for a, b in zip(seconds[apart], seconds[together], strict=True)])
+
     rows = (
-        Row.of("weak scaling, 1 to 2 ranks: epoch of one / of two", ratio(found["seconds"], "one", "two")),
-        Row.of("the same in processor time of a rank", ratio(found["processor seconds"], "one", "two")),
+        Row.of("weak scaling, 1 to 2 ranks: epoch of one / of two", ratio(seconds, "one", "two")),
+        Row.of("two processes that send nothing: epoch of one alone / of both", ratio(seconds, "one", "apart")),
+        Row.of("what being ranks adds to a step", added("apart", "two"), unit="ms"),
+        Row.of("what torch's DDP adds to a step of a bare loop", added("bare apart", "DDP"), unit="ms"),
         Row.of("adding up all gradients once", spread([1000 * s for s in found["sum"]]), unit="ms"),
         Row.of("adding up one number", spread([1000 * s for s in found["small sum"]]), unit="ms"),
     )
     note = (
         f"`{NETWORK}` on {n:,} examples a rank, {BATCH} examples of a batch a rank, `ppl`, gloo on 127.0.0.1, one "
-        "thread a rank; an epoch of either in turn. Processor time leaves out waiting, for the other rank and for a "
-        "core that others use."
+        "thread a rank; an epoch of each in turn. Two processes that send nothing show what the two cores take from "
+        "each other. The bare loop is the same network with cross-entropy."
     )
     return Section(title="One run on two ranks", note=note, rows=rows, details=found)
 
 
 def _rank(rank: int, folder: str, n: int, rounds: int) -> None:
-    """Be one of two ranks; the first also trains alone, while the other waits."""
+    """Be one of two ranks; both also train for themselves, the first while the other waits, then both at once."""
     import torch
     import torch.distributed as dist
 
@@ -152,22 +159,26 @@ def _rank(rank: int, folder: str, n: int, rounds: int) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    alone = _trainer(n, BATCH, None) if rank == 0 else None
-    together = _trainer(2 * n, 2 * BATCH, Ranks(rank, 2))
-    seconds: dict[str, list[float]] = {"one": [], "two": []}
-    processor: dict[str, list[float]] = {"one": [], "two": []}
+    alone, together = _trainer(n, BATCH, None), _trainer(2 * n, 2 * BATCH, Ranks(rank, 2))
+    cases: dict[str, Callable[[], object]] = {
+        "one": _epoch(alone) if rank == 0 else lambda: None,
+        "apart": _epoch(alone),
+        "two": _epoch(together),
+        "bare apart": _bare_epoch(n, parallel=False),
+        "DDP": _bare_epoch(n, parallel=True),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(rounds + 1):
-        for name, trainer in (("one", alone), ("two", together)):
+        for name, run in cases.items():
             dist.barrier()
-            wall, cpu = _seconds(trainer) if trainer is not None else (0.0, 0.0)
-            slower = torch.tensor([cpu])
+            start = time.perf_counter()
+            run()
+            slower = torch.tensor([time.perf_counter() - start], dtype=torch.float64)
             dist.all_reduce(slower, op=dist.ReduceOp.MAX)
             if turn:
-                seconds[name].append(wall)
-                processor[name].append(float(slower))
+                seconds[name].append(float(slower))
     numbers = sum(parameter.numel() for parameter in together.model.parameters())
-    found: dict[str, Any] = {"seconds": seconds, "processor seconds": processor}
-    found |= {"parameters": numbers, "examples": n, "batch": BATCH}
+    found: dict[str, Any] = {"seconds": seconds, "parameters": numbers, "examples": n, "batch": BATCH}
     for name, size in (("sum", numbers), ("small sum", 1)):
         found[name] = _sums(torch.zeros(size))
     if rank == 0:
@@ -176,11 +187,31 @@ def _rank(rank: int, folder: str, n: int, rounds: int) -> None:
     dist.destroy_process_group()
 
 
-def _seconds(trainer: Any) -> tuple[float, float]:
-    """Return the seconds of an epoch, and how many of them the processor worked for this process."""
-    start, worked = time.perf_counter(), time.process_time()
-    next(trainer.epochs(trainer.epoch + 1))
-    return time.perf_counter() - start, time.process_time() - worked
+def _epoch(trainer: Any) -> Callable[[], object]:
+    return lambda: next(trainer.epochs(trainer.epoch + 1))
+
+
+def _bare_epoch(n: int, parallel: bool) -> Callable[[], object]:
+    """Return an epoch of the shortest loop that anybody writes, as a peer: on its own, or wrapped in torch's DDP."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone
+
+    problem = Synthetic.draw(n, (FEATURES,), CLASSES)
+    labels = torch.randint(CLASSES, (n,))
+    model = backbone(NETWORK, problem)
+    if parallel:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
+
+    def run() -> None:
+        for batch in torch.randperm(n).split(BATCH):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(problem.x[batch]), labels[batch]).backward()
+            optimizer.step()
+
+    return run
 
 
 def _sums(message: Any) -> list[float]:

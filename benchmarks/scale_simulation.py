@@ -171,18 +171,19 @@ def weak_scaling_rows(found: dict[str, Any] | None) -> list[list[str]]:
         return []
     batch = here["batch"]
     steps = math.ceil(here["examples"] / batch)
-    pairs = zip(here["seconds"]["one"], here["seconds"]["two"], strict=True)
-    measured = {1: 1.0, 2: statistics.median(a / b for a, b in pairs)}
-    worked = here["processor seconds"]
-    by_processor = {1: 1.0, 2: statistics.median(a / b for a, b in zip(worked["one"], worked["two"], strict=True))}
-    one = statistics.median(worked["one"]) / steps  # what a step costs on a core of its own
-    message = min(here["sum"])
+    seconds = here["seconds"]
+    measured, beside = (
+        {1: 1.0, 2: statistics.median(a / b for a, b in zip(seconds[alone], seconds["two"], strict=True))}
+        for alone in ("one", "apart")
+    )
+    one = statistics.median(seconds["one"]) / steps
+    message = statistics.median(here["sum"])
     rows = []
     for ranks in sizes:
         grown = message * (2 * (ranks - 1) / ranks) + ASSUMED.latency * 2 * (ranks - 1) if ranks > 1 else 0.0
         efficiency = one / step_seconds(ranks, batch, one / batch, 0.0, grown, rng)
         large = 1 / step_seconds(ranks, 1024, 1 / 1024, 0.0, 0.0, rng)
-        seen = [f"{values[ranks]:.2f}" if ranks in values else "–" for values in (measured, by_processor)]
+        seen = [f"{values[ranks]:.2f}" if ranks in values else "–" for values in (measured, beside)]
         rows.append([str(ranks), f"{efficiency:.2f}", *seen, f"{large:.2f}"])
     return rows
 
@@ -280,7 +281,7 @@ def text() -> str:
                 "ranks",
                 "simulated, batch of 256 a rank",
                 "measured",
-                "measured in processor time",
+                "measured, against as many processes that send nothing",
                 "simulated, 1,024 a rank and no network",
             ],
             weak_scaling_rows(found),
