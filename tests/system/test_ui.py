@@ -40,7 +40,10 @@ def runs(workspace: Path) -> dict[str, Any]:
 def link(workspace: Path, runs: dict[str, Any]) -> Iterator[str]:
     """The link that `wsl ui` prints."""
     command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", "5310"]
-    with subprocess.Popen(command, cwd=workspace, stdout=subprocess.PIPE, text=True) as server:
+    # Ctrl-C is what ends it; a shell starts its background jobs, and all that they start, deaf to that.
+    with subprocess.Popen(
+        command, cwd=workspace, stdout=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts
+    ) as server:
         try:
             assert server.stdout is not None
             line = server.stdout.readline()
@@ -50,6 +53,10 @@ def link(workspace: Path, runs: dict[str, Any]) -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=30) == 0
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module")
