@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ def interface(folder: Path) -> Iterator[str]:
             assert found, "wsl ui printed no link"
             yield found[0]
         finally:
-            server.send_signal(signal.SIGINT)
+            server.terminate()
 
 
 def shoot(browser: Any, name: str, height: int = 820) -> None:
@@ -89,6 +88,13 @@ def main() -> None:
                 shoot(browser, name, 1000)
 
 
+def close_assistant(browser: Any) -> None:
+    """Close the panel that MLflow opens on a first visit, over a quarter of the window; it stays closed."""
+    cross = "document.querySelector('[data-component-id=\"mlflow.assistant.chat_panel.close\"]')"
+    wait_for(lambda: browser.execute_script(f"const x = {cross}; x?.click(); return Boolean(x)"), "the assistant")
+    wait_for(lambda: browser.execute_script(f"return !{cross}"), "the page without the assistant")
+
+
 def look_at_runs(browser: Any, link: str, runs: dict[str, Any]) -> None:
     """Take the runs table, the page of a run, and one of its pictures."""
     browser.set_window_size(1700, 700)
@@ -96,6 +102,7 @@ def look_at_runs(browser: Any, link: str, runs: dict[str, Any]) -> None:
     see_text(browser, "test/accuracy_mean", "test/accuracy_stderr")
     for result in runs.values():
         see_text(browser, f"{result['mean']['test/accuracy']:.8f}"[:8])
+    close_assistant(browser)
     browser.save_screenshot(str(HERE / "images" / "mlflow-runs.png"))
     print("  mlflow-runs.png")
     server = link.partition("/#/")[0]

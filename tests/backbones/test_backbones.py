@@ -18,7 +18,7 @@ from wsl_builtins.backbones.torchvision_models import Torchvision, adapt_first_c
 from wsl_toolkit.errors import ConfigError
 
 CONVOLUTIONAL = [LeNet(), ResNet32(), ResNet32(shortcut="b"), DenseNet22(), Torchvision(model="resnet18")]
-ALL = [Linear(), Linear(initialisation="xavier"), Mlp(), Mlp(initialisation="xavier"), *CONVOLUTIONAL]
+ALL = [Linear(), Linear(initialisation="xavier"), Mlp(), Mlp(initialisation="xavier"), Mlp(norm="after"), *CONVOLUTIONAL]
 
 
 def size(network: nn.Module) -> int:
@@ -76,6 +76,16 @@ def test_the_perceptron_has_a_weight_for_each_pair_and_two_numbers_of_batch_norm
     sides = [784, *widths]
     hidden = sum(a * b for a, b in zip(sides, widths, strict=False)) + 2 * sum(widths)
     assert size(Mlp(widths=widths).build((1, 28, 28), 10)) == hidden + 10 * widths[-1] + 10
+    assert size(Mlp(widths=widths, norm="after").build((1, 28, 28), 10)) == hidden + sum(widths) + 10 * widths[-1] + 10
+
+
+def test_what_leaves_a_hidden_layer_is_not_negative_or_is_normalised_as_the_perceptron_says():
+    x = torch.randn(64, 9)
+    for norm, last in (("before", "not negative"), ("after", "normalised")):
+        *hidden, _ = Mlp(widths=(20,), norm=norm).build((9,), 3)
+        out = torch.nn.Sequential(*hidden)(x)
+        assert bool((out >= 0).all()) == (last == "not negative")
+        assert bool((out.mean(0).abs() < 1e-5).all()) == (last == "normalised")
 
 
 def layers_of(network: nn.Module, kinds: tuple[type, ...]) -> int:

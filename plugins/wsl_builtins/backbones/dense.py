@@ -35,8 +35,8 @@ class Linear(Backbone):
 class Mlp(Backbone):
     """A perceptron with batch norm and ReLU on each hidden layer, d-300-300-300-300-K by default.
 
-    Hidden layers have no bias, because the batch norm that follows subtracts it and has a shift of its own; public
-    codes of the field leave it out too.
+    Where batch norm follows a hidden layer at once, that layer has no bias, because the norm subtracts it and has a
+    shift of its own; public codes of the field leave it out too.
     """
 
     name: ClassVar[str] = "mlp"
@@ -47,6 +47,9 @@ class Mlp(Backbone):
         help="units of each hidden layer; 300,301,302,303 is what two public codes train",
         ge=1,
     )
+    norm: str = param(
+        "before", help="batch norm before the ReLU, or after it, with a bias in the layer", choices=("before", "after")
+    )
     initialisation: str = param("torch", help=_initialisation_help, choices=INITIALISATIONS)
 
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -55,7 +58,10 @@ class Mlp(Backbone):
         layers: list[nn.Module] = [nn.Flatten()]
         width = math.prod(input_shape)
         for units in self.widths:
-            layers += [nn.Linear(width, units, bias=False), nn.BatchNorm1d(units), nn.ReLU()]
+            if self.norm == "before":
+                layers += [nn.Linear(width, units, bias=False), nn.BatchNorm1d(units), nn.ReLU()]
+            else:
+                layers += [nn.Linear(width, units), nn.ReLU(), nn.BatchNorm1d(units)]
             width = units
         return initialised(nn.Sequential(*layers, nn.Linear(width, num_classes)), self.initialisation)
 
