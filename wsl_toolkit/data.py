@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels import CandidateSets, check_labels
 
-Normalisation = Literal["none", "per-feature", "per-channel"]
+Normalisation = Literal["none", "per-feature", "min-max", "per-channel"]
+"""What is done to inputs: nothing; each feature standardised, or brought to 0..1; each channel standardised."""
 
 CHUNK_CELLS = 2**22
 """Inputs are measured and transformed in chunks of about this many numbers, to need little memory of their own."""
@@ -219,15 +220,16 @@ class Scaler(nn.Module):
 
     @classmethod
     def fit(cls, x: Tensor, how: Normalisation, index: Tensor | None = None) -> Scaler:
-        """Take mean and deviation over examples, or over those of `index`; constant features stay put."""
+        """Take statistics over examples, or over those of `index`; constant features stay put."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         if how == "none":
             return cls(torch.zeros((), dtype=dtype), torch.ones((), dtype=dtype))
         if how == "per-channel":
-            mean, spread = _channel_statistics(x, torch.arange(len(x)) if index is None else index)
+            shift, spread = _channel_statistics(x, torch.arange(len(x)) if index is None else index)
         else:
-            mean, spread = column_statistics(x if index is None else x[index])
-        return cls(mean.to(dtype), spread.to(dtype))
+            statistics = _column_ranges if how == "min-max" else column_statistics
+            shift, spread = statistics(x if index is None else x[index])
+        return cls(shift.to(dtype), spread.to(dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale inputs; bytes become 0..1 first."""
@@ -253,6 +255,16 @@ def column_statistics(x: Tensor, names: Sequence[str] | None = None) -> tuple[Te
         which = int(overflow[0])
         raise DataError(f"{names[which] if names else f'feature {which}'} has values too large to take a mean of")
     return mean.view(x.shape[1:]), spread.view(x.shape[1:])
+
+
+def _column_ranges(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least value of every feature, and how far the largest is above it: 1 for a constant."""
+    low, high = (as_float(bound) for bound in torch.aminmax(x, dim=0))
+    spread = high - low
+    if bool(spread.isinf().any()):
+        which = int(spread.flatten().isinf().nonzero()[0])
+        raise DataError(f"feature {which} has values too far apart to be scaled")
+    return low, torch.where(spread == 0, 1, spread)
 
 
 def _channel_statistics(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:

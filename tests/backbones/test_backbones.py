@@ -18,7 +18,14 @@ from wsl_builtins.backbones.torchvision_models import Torchvision, adapt_first_c
 from wsl_toolkit.errors import ConfigError
 
 CONVOLUTIONAL = [LeNet(), ResNet32(), ResNet32(shortcut="b"), DenseNet22(), Torchvision(model="resnet18")]
-ALL = [Linear(), Linear(initialisation="xavier"), Mlp(), Mlp(initialisation="xavier"), Mlp(norm="after"), *CONVOLUTIONAL]
+ALL = [
+    Linear(),
+    Linear(initialisation="xavier"),
+    Mlp(),
+    Mlp(initialisation="xavier"),
+    Mlp(norm="after"),
+    *CONVOLUTIONAL,
+]
 
 
 def size(network: nn.Module) -> int:

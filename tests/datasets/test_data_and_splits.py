@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler
 from torch import nn
 
 from wsl_toolkit import data as data_module
@@ -152,8 +153,27 @@ def test_statistics_come_from_the_training_part_only():
     assert float(scaler.spread) == pytest.approx(float(data.x[:10].std(correction=0)))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(50, 7), (50, 3, 4, 4)])
+def test_min_max_takes_each_feature_of_the_training_part_from_zero_to_one(dtype, shape):
+    x = (torch.rand(shape, generator=rng(), dtype=torch.float64) * 200 + 20).to(dtype)
+    data = Data(name="t", x=x, y=torch.arange(50) % 2, num_classes=2, normalise="min-max")
+    train = torch.arange(30)
+    out = data.fit_inputs(train)(x)
+    assert out.dtype == torch.float32
+    expected = MinMaxScaler().fit(x[train].flatten(1).numpy()).transform(x.flatten(1).numpy())
+    torch.testing.assert_close(out.flatten(1).double(), torch.from_numpy(expected).double(), atol=1e-6, rtol=1e-6)
+
+
+def test_a_range_that_a_number_cannot_hold_is_named():
+    x = torch.tensor([[0.0, -3e38], [1.0, 3e38]])
+    with pytest.raises(DataError, match="feature 1 has values too far apart"):
+        Scaler.fit(x, "min-max")
+    assert torch.equal(Scaler.fit(x.double(), "min-max")(x.double()), torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+
+
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6, -3e-5])
-@pytest.mark.parametrize("how", ["per-feature", "per-channel"])
+@pytest.mark.parametrize("how", ["per-feature", "per-channel", "min-max"])
 def test_a_constant_feature_becomes_zero_not_noise(how, value):
     x = torch.full((1000, 2), value)
     assert Scaler.fit(x, how)(x).abs().max() <= 1e-6 * max(1, abs(value))

@@ -109,6 +109,19 @@ def test_every_version_and_storage_reads_alike(file_of):
     assert data.x.dtype == torch.float64
 
 
+@pytest.mark.parametrize("how", ["per-feature", "min-max", "none"])
+def test_features_are_scaled_as_asked(tmp_path, how):
+    content = variables()
+    savemat(tmp_path / "made.mat", content)
+    data = Mat(path=tmp_path / "made.mat", normalise=how).load(HERE)
+    assert np.array_equal(data.x.numpy(), content["data"]), "what is loaded is raw"
+    scaled = data.fit_inputs(torch.arange(len(data.x)))(data.x)
+    wanted = Data(name="t", x=data.x, y=data.y, num_classes=3, normalise=how).fit_inputs(torch.arange(len(data.x)))
+    assert torch.equal(scaled, wanted(data.x))
+    if how == "min-max":
+        assert (float(scaled.min()), float(scaled.max())) == (0, 1)
+
+
 def test_without_target_there_are_no_true_labels(file_of):
     content = variables()
     del content["target"]

@@ -6,7 +6,7 @@ How the files are read is in `wsl_toolkit.formats.mat_files`; what their variabl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from wsl_toolkit import CandidateSets, Data
+    from wsl_toolkit.data import Normalisation
 
 VARIABLES = ("data", "partial_target", "target", "class_names", "ids")
 CHUNK_CELLS = 2**24
@@ -40,13 +41,18 @@ class Mat(Dataset):
     suffixes: ClassVar[tuple[str, ...]] = (".mat",)
 
     path: Path = param(help="the .mat file, from here or below the data directory")
+    normalise: str = param(
+        "per-feature",
+        help="features to mean 0 and deviation 1, to 0..1 (min-max), or as they are, by the training part's statistics",
+        choices=("per-feature", "min-max", "none"),
+    )
 
     def load(self, data_dir: Path) -> Data:
         from wsl_toolkit.formats.mat_files import read_variables
 
         path = locate(self.path, data_dir)
         with reading(path, "a .mat file"):
-            return to_data(read_variables(path, VARIABLES), path.stem)
+            return to_data(read_variables(path, VARIABLES), path.stem, cast("Normalisation", self.normalise))
 
     def write(self, data: Data, data_dir: Path) -> None:
         from scipy.io import savemat
@@ -59,7 +65,7 @@ class Mat(Dataset):
 # ----------------------------------------------------------------- variables
 
 
-def to_data(variables: dict[str, Any], name: str) -> Data:
+def to_data(variables: dict[str, Any], name: str, normalise: Normalisation) -> Data:
     """Check the variables' shapes and values, and turn them into data."""
     import torch
 
@@ -86,6 +92,7 @@ def to_data(variables: dict[str, Any], name: str) -> Data:
         candidates=None if partial is None else _candidates(partial, class_names),
         num_classes=num_classes,
         class_names=class_names,
+        normalise=normalise,
         ids=_texts(variables, "ids", n),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import attrs
 
@@ -27,7 +27,8 @@ class Npz(Dataset):
     """A .npz file: x, with y (n integers), candidates (n×K of 0 and 1), or both.
 
     x is n×d, or images n×H×W or n×C×H×W; y may be -1 where there are candidates and the true label is unknown.
-    Optional: test_x and test_y, class_names (K texts), ids (n texts), normalise (none, per-feature or per-channel).
+    Optional: test_x and test_y, class_names (K texts), ids (n texts), normalise (none, per-feature,
+    min-max or per-channel).
     """
 
     name: ClassVar[str] = "npz"
@@ -57,6 +58,7 @@ class Npz(Dataset):
 def to_data(arrays: dict[str, Any], name: str) -> Data:
     """Check the arrays and turn them into data."""
     from wsl_toolkit import CandidateSets, Data
+    from wsl_toolkit.data import Normalisation
 
     if "x" not in arrays:
         raise DataError(f"it has no array x, only {', '.join(arrays) or 'nothing'}")
@@ -74,8 +76,8 @@ def to_data(arrays: dict[str, Any], name: str) -> Data:
     normalise: Any = "per-channel" if x.ndim > 2 else "per-feature"
     if "normalise" in arrays:
         normalise = str(arrays["normalise"])
-        if normalise not in ("none", "per-feature", "per-channel"):
-            raise DataError(f"normalise must be none, per-feature or per-channel, not {normalise!r}")
+        if normalise not in get_args(Normalisation):
+            raise DataError(f"normalise must be one of {', '.join(get_args(Normalisation))}, not {normalise!r}")
     return Data(
         name=name,
         x=x,
