@@ -34,59 +34,32 @@ def run(contract: type, component: Any, tmp_path: Path, only: str | None = None)
     return failed
 
 
-@pytest.mark.parametrize(("attributes", "check", "reason"), GENERATORS)
-def test_a_generator_that_breaks_its_contract_is_caught(
-    attributes: dict[str, Any], check: str, reason: str, tmp_path: Path
-) -> None:
-    failed = run(GeneratorContract, variant(Coin, **attributes), tmp_path, only=check)
-    assert check in failed
-    assert reason in failed[check]
-
-
-@pytest.mark.parametrize(("attributes", "check", "reason"), ESTIMATORS)
-def test_an_estimator_that_breaks_its_contract_is_caught(
-    attributes: dict[str, Any], check: str, reason: str, tmp_path: Path
-) -> None:
-    failed = run(EstimatorContract, variant(Plain, **attributes), tmp_path, only=check)
-    assert check in failed
-    assert reason in failed[check]
-
-
-@pytest.mark.parametrize(("attributes", "check", "reason"), BACKBONES)
-def test_a_backbone_that_breaks_its_contract_is_caught(
-    attributes: dict[str, Any], check: str, reason: str, tmp_path: Path
-) -> None:
-    failed = run(BackboneContract, variant(Small, **attributes), tmp_path, only=check)
-    assert check in failed
-    assert reason in failed[check]
-
-
-@pytest.mark.parametrize(("attributes", "check", "reason"), DATASETS)
-def test_a_dataset_that_breaks_its_contract_is_caught(
-    attributes: dict[str, Any], check: str, reason: str, tmp_path: Path
-) -> None:
-    failed = run(DatasetContract, variant(Made, **attributes), tmp_path, only=check)
-    assert check in failed
-    assert reason in failed[check]
+ROLES: list[tuple[type, type, list[Any]]] = [
+    (GeneratorContract, Coin, GENERATORS),
+    (EstimatorContract, Plain, ESTIMATORS),
+    (BackboneContract, Small, BACKBONES),
+    (DatasetContract, Made, DATASETS),
+]
 
 
 @pytest.mark.parametrize(
-    ("contract", "component"),
-    [(GeneratorContract, Coin()), (EstimatorContract, Plain()), (BackboneContract, Small()), (DatasetContract, Made())],
+    ("contract", "sound", "attributes", "check", "reason"),
+    [(contract, sound, *case) for contract, sound, cases in ROLES for case in cases],
 )
-def test_sound_components_pass_every_check(contract: type, component: Any, tmp_path: Path) -> None:
-    assert run(contract, component, tmp_path) == {}
+def test_a_component_that_breaks_its_contract_is_caught(
+    contract: type, sound: type, attributes: dict[str, Any], check: str, reason: str, tmp_path: Path
+) -> None:
+    failed = run(contract, variant(sound, **attributes), tmp_path, only=check)
+    assert check in failed
+    assert reason in failed[check]
 
 
-@pytest.mark.parametrize(
-    ("contract", "cases"),
-    [
-        (GeneratorContract, GENERATORS),
-        (EstimatorContract, ESTIMATORS),
-        (BackboneContract, BACKBONES),
-        (DatasetContract, DATASETS),
-    ],
-)
+@pytest.mark.parametrize(("contract", "sound"), [role[:2] for role in ROLES])
+def test_sound_components_pass_every_check(contract: type, sound: type, tmp_path: Path) -> None:
+    assert run(contract, sound(), tmp_path) == {}
+
+
+@pytest.mark.parametrize(("contract", "cases"), [(contract, cases) for contract, _, cases in ROLES])
 def test_every_check_of_every_contract_is_shown_to_fail(contract: type, cases: list[Any]) -> None:
     """Checks that all roles share are shown once, on generators; parameters have a test of their own."""
     shared = set(checks(GeneratorContract)) & set(checks(BackboneContract)) & set(checks(DatasetContract))
