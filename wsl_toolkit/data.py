@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import attrs
 import numpy as np
@@ -66,6 +66,9 @@ class Data:
                 self._check_labels(labels, inputs, unknown=False)
         if self.known_y is not None:
             self._check_labels(self.known_y, self.x, unknown=True)
+        if isinstance(self.normalise, str) and self.normalise not in get_args(Normalisation):
+            known = ", ".join(get_args(Normalisation))
+            raise DataError(f"{self.name}: normalise must be one of {known}, not {self.normalise!r}")
         if self.candidates is not None and len(self.candidates) != len(self.x):
             raise DataError(f"{self.name}: {len(self.candidates)} candidate sets for {len(self.x)} examples")
         if self.candidates is not None and self.candidates.num_classes != self.num_classes:

@@ -6,7 +6,7 @@ How the files are read is in `wsl_toolkit.formats.mat_files`; what their variabl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from wsl_toolkit import CandidateSets, Data
-    from wsl_toolkit.data import Normalisation
 
 VARIABLES = ("data", "partial_target", "target", "class_names", "ids")
 CHUNK_CELLS = 2**24
@@ -52,7 +51,7 @@ class Mat(Dataset):
 
         path = locate(self.path, data_dir)
         with reading(path, "a .mat file"):
-            return to_data(read_variables(path, VARIABLES), path.stem, cast("Normalisation", self.normalise))
+            return to_data(read_variables(path, VARIABLES), path.stem, self.normalise)
 
     def write(self, data: Data, data_dir: Path) -> None:
         from scipy.io import savemat
@@ -65,7 +64,7 @@ class Mat(Dataset):
 # ----------------------------------------------------------------- variables
 
 
-def to_data(variables: dict[str, Any], name: str, normalise: Normalisation) -> Data:
+def to_data(variables: dict[str, Any], name: str, normalise: Any) -> Data:
     """Check the variables' shapes and values, and turn them into data."""
     import torch
 

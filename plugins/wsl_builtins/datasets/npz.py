@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -58,7 +58,6 @@ class Npz(Dataset):
 def to_data(arrays: dict[str, Any], name: str) -> Data:
     """Check the arrays and turn them into data."""
     from wsl_toolkit import CandidateSets, Data
-    from wsl_toolkit.data import Normalisation
 
     if "x" not in arrays:
         raise DataError(f"it has no array x, only {', '.join(arrays) or 'nothing'}")
@@ -73,11 +72,8 @@ def to_data(arrays: dict[str, Any], name: str) -> Data:
     y = _labels(arrays, "y")
     num_classes = _count_classes(candidates, class_names, y)
     complete = y is not None and (candidates is None or bool((y >= 0).all()))
-    normalise: Any = "per-channel" if x.ndim > 2 else "per-feature"
-    if "normalise" in arrays:
-        normalise = str(arrays["normalise"])
-        if normalise not in get_args(Normalisation):
-            raise DataError(f"normalise must be one of {', '.join(get_args(Normalisation))}, not {normalise!r}")
+    usual = "per-channel" if x.ndim > 2 else "per-feature"
+    normalise: Any = str(arrays.get("normalise", usual))
     return Data(
         name=name,
         x=x,
