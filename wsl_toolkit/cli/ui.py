@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
 
 import click
 
@@ -55,24 +60,40 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     if host == "0.0.0.0":
         click.echo("note: listening on all addresses: anybody who reaches this port can change runs", err=True)
         command += ["--allowed-hosts", "*"]
-    server = subprocess.Popen(
-        command,
-        # Not as an argument: everybody on the machine can read those, and the address may hold a password.
-        env={**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        _wait_until_healthy(server, f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}")
+    with _started(command, uri) as (server, complaints):
+        own_address = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
+        _wait_until_healthy(server, complaints, own_address)
         click.echo(f"Runs: {address}{page}\nStop with Ctrl-C.")
         if open_browser and sys.stdout.isatty():
             webbrowser.open(f"{address}{page}")
         server.wait()
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+
+
+@contextmanager
+def _started(command: list[str], uri: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """Give a running server and what it complains of; it ends with us, be it by Ctrl-C or by SIGTERM."""
+
+    def leave(number: int, frame: object) -> None:
+        sys.exit(128 + number)  # by default we would die at once and leave the server behind
+
+    # A file, because nobody reads a pipe while the server runs, and a full one would stop it.
+    with tempfile.TemporaryFile() as complaints:
+        before = signal.signal(signal.SIGTERM, leave)
+        server = subprocess.Popen(
+            command,
+            # Not as an argument: everybody on the machine can read those, and the address may hold a password.
+            env={**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri},
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+        )
+        try:
+            yield server, complaints
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+        finally:
+            server.terminate()
+            server.wait(timeout=20)
+            signal.signal(signal.SIGTERM, before)
 
 
 def _mark_dead_runs(uri: str) -> None:
@@ -100,11 +121,12 @@ def free_port(host: str, wanted: int) -> int:
     raise ConfigError(f"no port from {wanted} to {wanted + 49} is free on {host}: choose another with --port")
 
 
-def _wait_until_healthy(server: subprocess.Popen[bytes], address: str) -> None:
+def _wait_until_healthy(server: subprocess.Popen[bytes], complaints: IO[bytes], address: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            said = server.stderr.read().decode(errors="replace").strip().splitlines() if server.stderr else []
+            complaints.seek(0)
+            said = complaints.read().decode(errors="replace").strip().splitlines()
             raise TrackingError(f"the MLflow server ended at once: {said[-1] if said else 'no message'}")
         try:
             with urllib.request.urlopen(f"{address}/health", timeout=2):
