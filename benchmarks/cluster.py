@@ -269,7 +269,8 @@ def main(quick: bool, only: str | None) -> None:
         from wsl_toolkit.files import write_atomically
 
         known = json.loads(RESULTS.read_text(encoding="utf-8"))["sections"] if RESULTS.exists() else {}
-        results = {"machine": facts, "sections": {**known, **{s.title: attrs.asdict(s) for s in chosen}}}
+        measured = {s.title: {**attrs.asdict(s), "machine": facts} for s in chosen}
+        results = {"sections": {**known, **measured}}
         write_atomically(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         click.echo(f"Written: {RESULTS.name}")
 

@@ -240,10 +240,11 @@ def study_rows(found: dict[str, Any] | None) -> list[list[str]]:
 
 def measured_tables(found: dict[str, Any]) -> list[str]:
     """What `benchmarks.cluster` measured, and on what."""
-    facts = found["machine"]
-    where = f"{facts['cores']} cores, Python {facts['python']}, torch {facts['torch']}, load {facts['load_average']:g}"
     tables = []
     for title, section in found["sections"].items():
+        facts = section["machine"]
+        where = f"{facts['cores']} cores, Python {facts['python']}, torch {facts['torch']}"
+        where += f", load {facts['load_average']:g}"
         rows = []
         for row in section["rows"]:
             unit = "" if row["unit"] == "×" else f" {row['unit']}"
