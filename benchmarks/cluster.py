@@ -34,9 +34,9 @@ def sections(quick: bool) -> list[Section]:
 
 def study_sections(quick: bool) -> list[Section]:
     """The same study by two local workers and by Ray with two cores, both warm; then one half of it on one core."""
-    from wsl_toolkit.study.executor import Cluster, LocalPool
-    from wsl_toolkit.study.ray_executor import RayExecutor
-    from wsl_toolkit.study.reading import read_study, restrict
+    from wsl_toolkit.studies.executor import Cluster, LocalPool
+    from wsl_toolkit.studies.ray_executor import RayExecutor
+    from wsl_toolkit.studies.reading import read_study, restrict
 
     study = read_study("paper-table-3", quick=True)
     epochs = (4, 2) if quick else (12, 6)
@@ -88,9 +88,9 @@ _NUMBERS = itertools.count()
 def _studying(study: Any, executor: Any, home: Path) -> Callable[[], None]:
     """Return what runs a whole study from nothing, and leaves the executor as it was."""
     from wsl_toolkit.cli.study_progress import SilentStudy
-    from wsl_toolkit.plugins import load_plugins
-    from wsl_toolkit.study.driver import Driver, check_study
-    from wsl_toolkit.study.store import StudyFolder
+    from wsl_toolkit.plugins.loading import load_plugins
+    from wsl_toolkit.studies.driver import Driver, check_study
+    from wsl_toolkit.studies.store import StudyFolder
 
     registry = load_plugins().registry
 
@@ -155,7 +155,7 @@ def _rank(rank: int, folder: str, n: int, rounds: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from wsl_toolkit.distributed import Ranks
+    from wsl_toolkit.training.distributed import Ranks
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
@@ -230,11 +230,11 @@ def _trainer(n: int, batch: int, ranks: Any) -> Any:
     import torch
 
     from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone, estimator
-    from wsl_toolkit.distributed.trainer import ParallelTrainer, own_rows, own_sets
-    from wsl_toolkit.engine import LogitEvaluation, Trainer
-    from wsl_toolkit.execution import ExecutionPlan
-    from wsl_toolkit.optimisers import make_optimizer
-    from wsl_toolkit.risk import Risk
+    from wsl_toolkit.training.distributed.trainer import ParallelTrainer, own_rows, own_sets
+    from wsl_toolkit.training.engine import LogitEvaluation, Trainer
+    from wsl_toolkit.training.optimisers import make_optimizer
+    from wsl_toolkit.training.plan import ExecutionPlan
+    from wsl_toolkit.training.risk import Risk
 
     problem = Synthetic.draw(n, (FEATURES,), CLASSES)
     model, method = backbone(NETWORK, problem), estimator("ppl")
@@ -266,7 +266,7 @@ def main(quick: bool, only: str | None) -> None:
     for section in chosen:
         click.echo(report.text(section) + "\n")
     if not quick:
-        from wsl_toolkit.files import write_atomically
+        from wsl_toolkit.system.files import write_atomically
 
         known = json.loads(RESULTS.read_text(encoding="utf-8"))["sections"] if RESULTS.exists() else {}
         measured = {s.title: {**attrs.asdict(s), "machine": facts} for s in chosen}

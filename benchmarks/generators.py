@@ -87,7 +87,7 @@ def draw(n: int, num_classes: int) -> Any:
     """Draw the sets of n examples our way."""
     import torch
 
-    from wsl_toolkit.plugins import load_plugins
+    from wsl_toolkit.plugins.loading import load_plugins
 
     generator = load_plugins().registry.create("generator", "mcl-skewed", {"alpha": ALPHA})
     y = torch.arange(n) % num_classes

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from benchmarks.harness import Row, Section, measure, ratio
 from benchmarks.problems import BATCH, Synthetic, backbone, estimator
-from wsl_toolkit import storage
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.optimisers import make_optimizer
-from wsl_toolkit.risk import Risk
+from wsl_toolkit.labels import storage
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.training.optimisers import make_optimizer
+from wsl_toolkit.training.risk import Risk
 
 CLASSES, PER_SET = 1000, 10
 METHODS = ("ppl", "proden", "rc")

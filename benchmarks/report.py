@@ -87,7 +87,7 @@ def markdown(sections: Sequence[Section], facts: dict[str, Any]) -> str:
 
 def write(sections: Sequence[Section], facts: dict[str, Any]) -> None:
     """Write the results, the table between its marks, and the figure."""
-    from wsl_toolkit.files import write_atomically
+    from wsl_toolkit.system.files import write_atomically
 
     results = {"machine": facts, "sections": [attrs.asdict(section) for section in sections]}
     write_atomically(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
@@ -100,7 +100,7 @@ def write(sections: Sequence[Section], facts: dict[str, Any]) -> None:
 
 def draw(sections: Sequence[Section], path: Path = FIGURE) -> None:
     """Draw an epoch's time against the bare loop's, and the time of each model as there are more of them."""
-    from wsl_toolkit.plots.style import PALETTE, figure, save
+    from wsl_toolkit.system.figure_style import PALETTE, figure, save
 
     by_title = {section.title: section for section in sections}
     networks = [

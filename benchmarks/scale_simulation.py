@@ -84,8 +84,8 @@ def gigabytes(value: float) -> str:
 
 def memory_rows(plan: Plan) -> list[list[str]]:
     """What lies in memory, in all, and on one rank of a data-parallel run."""
-    from wsl_toolkit.inputs import SLAB_CELLS
-    from wsl_toolkit.storage import choose_kind, index_dtype
+    from wsl_toolkit.data.inputs import SLAB_CELLS
+    from wsl_toolkit.labels.storage import choose_kind, index_dtype
 
     n, k, ranks = plan.examples, plan.classes, plan.ranks
     entries = n * plan.set_size
@@ -303,7 +303,7 @@ def main(write: bool) -> None:
     tables = text()
     click.echo(tables)
     if write:
-        from wsl_toolkit.files import write_atomically
+        from wsl_toolkit.system.files import write_atomically
 
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         write_atomically(PAGE, f"{before}{BEGIN}\n\n{tables}\n{END}{rest.partition(END)[2]}")

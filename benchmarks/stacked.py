@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.harness import Row, Section, measure, ratio, spread
 from benchmarks.loop import one_epoch
 from benchmarks.problems import Synthetic, estimator, trainer
-from wsl_toolkit.engine import Trainer
-from wsl_toolkit.stacking import Stack, group, train_stacked
+from wsl_toolkit.training.engine import Trainer
+from wsl_toolkit.training.stacking import Stack, group, train_stacked
 
 GRID = [(10.0**-a, 10.0**-b) for a, b in itertools.product(range(1, 7), repeat=2)]
 """The paper's 36 pairs of learning rate and weight decay."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.harness import Row, Section, spread
 from benchmarks.problems import Synthetic, estimator, trainer
-from wsl_toolkit.engine import EpochRecord, LogitEvaluation, Trainer
-from wsl_toolkit.metrics import accuracy, covering_rate
+from wsl_toolkit.training.engine import EpochRecord, LogitEvaluation, Trainer
+from wsl_toolkit.training.metrics import accuracy, covering_rate
 
 
 def sections(quick: bool) -> list[Section]:
@@ -69,9 +69,9 @@ def _timed(ours: Trainer, record: Callable[[EpochRecord], None]) -> float:
 
 def _begin(home: Path) -> tuple[Callable[[EpochRecord], None], Callable[[], None]]:
     """Begin a tracked run as a real one does; return what records an epoch and what ends the run."""
-    from wsl_toolkit.records import FINISHED, RunFolder
-    from wsl_toolkit.tracked_run import TrackedRun
-    from wsl_toolkit.tracking import Tracker, default_uri
+    from wsl_toolkit.runs.folder import FINISHED, RunFolder
+    from wsl_toolkit.runs.tracking.store import Tracker, default_uri
+    from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 
     tracker = Tracker(default_uri(home), "wsl-benchmark", home)
     folder = RunFolder.new(home)

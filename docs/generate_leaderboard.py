@@ -13,19 +13,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from wsl_toolkit.files import write_atomically
-from wsl_toolkit.plots.style import save
 from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.report import raw
-from wsl_toolkit.report.rank_figure import critical_difference_diagram
-from wsl_toolkit.report.ranking import Ranking, ranking
-from wsl_toolkit.report.statistics import best_and_ties, estimate
-from wsl_toolkit.report.tables import by_seed, shown_trials
-from wsl_toolkit.study.cells import CellState
-from wsl_toolkit.study.description import Study
-from wsl_toolkit.study.driver import study_states
-from wsl_toolkit.study.reading import read_study
-from wsl_toolkit.study.store import StudyFolder
+from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.description import Study
+from wsl_toolkit.studies.driver import study_states
+from wsl_toolkit.studies.reading import read_study
+from wsl_toolkit.studies.report import numbers
+from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
+from wsl_toolkit.studies.report.ranking import Ranking, ranking
+from wsl_toolkit.studies.report.statistics import best_and_ties, estimate
+from wsl_toolkit.studies.report.tables import by_seed, shown_trials
+from wsl_toolkit.studies.store import StudyFolder
+from wsl_toolkit.system.figure_style import save
+from wsl_toolkit.system.files import write_atomically
 
 HERE = Path(__file__).parent
 PAGE = HERE / "leaderboard.md"
@@ -59,8 +59,8 @@ def put(text: str, name: str, part: str) -> str:
 
 def write_files(states: Sequence[CellState], found: Ranking | None, ending: str) -> None:
     """Write the numbers behind the table, and the diagram of ranks."""
-    write_atomically(BESIDE / f"trials{ending}.csv", raw.trials_csv([s for s in states if s.finished]))
-    write_atomically(BESIDE / f"search{ending}.csv", raw.search_csv(states))
+    write_atomically(BESIDE / f"trials{ending}.csv", numbers.trials_csv([s for s in states if s.finished]))
+    write_atomically(BESIDE / f"search{ending}.csv", numbers.search_csv(states))
     diagram = critical_difference_diagram(found)
     if diagram is not None:
         save(diagram, BESIDE / f"critical-difference{ending}.png")

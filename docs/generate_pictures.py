@@ -53,7 +53,7 @@ def find(name: str, folder: Path) -> Path:
 
 def newest(folder: Path, name: str) -> Path:
     """Return a figure of the newest run: of the run itself if it has it, else of its first trial."""
-    from wsl_toolkit.records import all_folders, children_of
+    from wsl_toolkit.runs.folder import all_folders, children_of
 
     runs = sorted(all_folders(folder / "wsl-runs"), key=lambda run: run.fact("started"))
     parent = [run for run in runs if run.fact("parent") is None][-1]

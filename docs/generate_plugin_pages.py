@@ -13,38 +13,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-import wsl_toolkit
 from wsl_toolkit import testing
-from wsl_toolkit.compatibility import current
-from wsl_toolkit.files import write_atomically
+from wsl_toolkit.plugins.api_version import current
+from wsl_toolkit.plugins.public_api import PUBLIC_MODULES
+from wsl_toolkit.system.files import write_atomically
 
 PAGES = Path(__file__).parent / "plugin-authors"
-MODULES = {
-    "wsl_toolkit": tuple(wsl_toolkit.__all__),
-    "wsl_toolkit.augmentation": None,
-    "wsl_toolkit.components": ("NEEDS",),
-    "wsl_toolkit.errors": None,
-    "wsl_toolkit.files": None,
-    "wsl_toolkit.formats.mat_files": ("read_variables",),
-    "wsl_toolkit.formats.paths": ("locate", "reading"),
-    "wsl_toolkit.formats.readers": ("Csv", "ImageFolder", "Parquet"),
-    "wsl_toolkit.hookspecs": None,
-    "wsl_toolkit.losses": None,
-    "wsl_toolkit.networks": None,
-    "wsl_toolkit.plugins": ("load_plugins",),
-    "wsl_toolkit.testing": tuple(testing.__all__),
-}
-"""The modules that plugins may import from; None means every public name that the module itself defines."""
-
 START, END = "<!-- generated: checks -->", "<!-- end of generated -->"
 
 
 def surface() -> str:
     """Return every public name with its signature, a line each."""
     lines = []
-    for module_name, names in MODULES.items():
+    for module_name, names in PUBLIC_MODULES.items():
         module = importlib.import_module(module_name)
-        for name in sorted(names or _own_names(module)):
+        for name in sorted(names or getattr(module, "__all__", None) or _own_names(module)):
             lines += _describe(f"{module_name}.{name}", getattr(module, name))
     return "\n".join(lines) + "\n"
 

@@ -40,7 +40,8 @@ def pages() -> dict[str, str]:
 def own_components() -> dict[str, list[str]]:
     """Return the built-in components by role: what else happens to be installed has a reference of its own."""
     from wsl_toolkit.components import ROLES
-    from wsl_toolkit.plugins import OWN_DISTRIBUTION, load_plugins
+    from wsl_toolkit.plugins import load_plugins
+    from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION
 
     registry = load_plugins().registry
     return {

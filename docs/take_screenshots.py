@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.system.browser import chromium, see_text, wait_for  # noqa: E402
+from tests.browser.browser import chromium, see_text, wait_for  # noqa: E402
 
 METHODS = ("ppl", "cc", "lw", "supervised")
 WIDTH = 1400

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         State,
         param,
     )
-    from wsl_toolkit.data import Data
+    from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.hookspecs import hookimpl
-    from wsl_toolkit.labels import CandidateSets
+    from wsl_toolkit.labels.candidate_sets import CandidateSets
 
 _HOME = {
     "Backbone": "components",

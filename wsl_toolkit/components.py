@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from wsl_toolkit.data import Data
-    from wsl_toolkit.labels import CandidateSets
+    from wsl_toolkit.data.dataset import Data
+    from wsl_toolkit.labels.candidate_sets import CandidateSets
 
 __all__ = [
     "NEEDS",
@@ -100,9 +100,9 @@ class Generator(Component):
     @final
     def sample(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> CandidateSets:
         """Draw candidate sets for labelled data, checked: of the right shape, never empty, never full, y in s."""
-        from wsl_toolkit import labels
+        from wsl_toolkit.labels import candidate_sets
 
-        labels.check_labels(y, num_classes, n=len(x))
+        candidate_sets.check_labels(y, num_classes, n=len(x))
         self.check_classes(num_classes)
         y = y.long()
         ready = self.prepare(x, y, num_classes, rng)
@@ -112,7 +112,7 @@ class Generator(Component):
             ready._check_draw(mask, ys, num_classes)
             return mask
 
-        return labels.draw_in_chunks(draw, x, y, num_classes)
+        return candidate_sets.draw_in_chunks(draw, x, y, num_classes)
 
     def _check_draw(self, mask: Any, y: Tensor, num_classes: int) -> None:
         import torch

@@ -22,14 +22,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wsl_toolkit import fitting, metrics
-from wsl_toolkit.config import Training
-from wsl_toolkit.data import Data, transform_inputs
-from wsl_toolkit.engine import predict as network_logits
+from wsl_toolkit.data.dataset import Data, transform_inputs
 from wsl_toolkit.errors import WslError
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.trial import run_trial
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import fitting
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training import metrics
+from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.engine import predict as network_logits
+from wsl_toolkit.training.train import run_trial
 
 SEPARATOR = "|"
 

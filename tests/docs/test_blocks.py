@@ -85,8 +85,8 @@ def test_every_block_can_be_parsed(page: str, monkeypatch: pytest.MonkeyPatch, c
 
 def check_toml(values: dict, block: Block) -> None:
     """A description of a study, or part of one, must be read as one."""
-    from wsl_toolkit.study.description import from_dict
-    from wsl_toolkit.study.reading import find_values
+    from wsl_toolkit.studies.description import from_dict
+    from wsl_toolkit.studies.reading import find_values
 
     whole = values if "settings" in values else {**find_values("paper-table-3")[0], **values}
     from_dict({key: value for key, value in whole.items() if key not in ("quick", "base")}, block.place)
@@ -103,7 +103,7 @@ def check_command(words: list[str], block: Block) -> None:
         except Exception as error:
             raise AssertionError(f"{block.place}: {' '.join(words)}: {error}") from error
         if words[1:3] == ["study", "run"]:
-            from wsl_toolkit.study.reading import read_study
+            from wsl_toolkit.studies.reading import read_study
 
             with contextlib.suppress(FileNotFoundError):
                 if Path(words[3]).suffix != ".toml" or Path(words[3]).is_file():

@@ -7,7 +7,7 @@ import re
 import yaml
 from doc_pages import ROOT, blocks
 
-from wsl_toolkit.plugins import OWN_DISTRIBUTION, load_plugins
+from wsl_toolkit.plugins.loading import OWN_DISTRIBUTION, load_plugins
 from wsl_toolkit.version import __version__
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

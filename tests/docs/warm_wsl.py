@@ -62,8 +62,8 @@ def serve(address: str) -> None:
     import sklearn.linear_model  # noqa: F401
     import torch  # noqa: F401
 
-    from wsl_toolkit import runner, tracking  # noqa: F401
     from wsl_toolkit.cli import main
+    from wsl_toolkit.runs.tracking import store as tracking
 
     tracking.import_mlflow()
     door = socket.socket(socket.AF_UNIX)

@@ -12,7 +12,7 @@ from fault_tools import wsl
 @pytest.fixture(scope="session")
 def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A working directory with a database that has no run."""
-    from wsl_toolkit.tracking import Tracker, default_uri
+    from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 
     home = tmp_path_factory.mktemp("first") / "wsl-runs"
     Tracker(default_uri(home), "wsl-digits", home)

@@ -27,8 +27,8 @@ MODULES = (
     "wsl_toolkit.cli.progress",
     "wsl_toolkit.cli.run",
     "wsl_toolkit.cli.sync",
-    "wsl_toolkit.plots.curves",
-    "wsl_toolkit.runner",
+    "wsl_toolkit.runs.curves",
+    "wsl_toolkit.runs.runner",
 )
 
 for _name in MODULES:
@@ -37,7 +37,7 @@ for _name in MODULES:
 import torch  # noqa: E402
 from mlflow.utils import requirements_utils  # noqa: E402
 
-from wsl_toolkit.optimisers import make_optimizer  # noqa: E402
+from wsl_toolkit.training.optimisers import make_optimizer  # noqa: E402
 
 # Two slow things that are remembered once done: which package a module is of, and torch's first optimiser.
 requirements_utils._init_packages_to_modules_map()

@@ -13,8 +13,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from wsl_toolkit.checkpoints import read
-from wsl_toolkit.records import RunFolder, all_folders
+from wsl_toolkit.runs.folder import RunFolder, all_folders
+from wsl_toolkit.training.checkpoints import read
 
 _FORKS = multiprocessing.get_context("forkserver")
 
@@ -106,17 +106,6 @@ def wsl(cwd: Path, *arguments: str, code: int = 0, **env: str) -> str:
     assert found == code, f"wsl {' '.join(arguments)} ended with {found}, not {code}: {started.said}"
     assert "Traceback" not in started.said, started.said
     return started.said
-
-
-def until(condition: Callable[[], Any], seconds: float = 500) -> Any:
-    """Wait for something to become true; return it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"it did not come true within {seconds} s")
 
 
 def folders(cwd: Path) -> list[RunFolder]:

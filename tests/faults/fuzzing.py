@@ -16,19 +16,20 @@ import attrs
 import torch
 
 from wsl_builtins.generators.matrices import read_matrix
-from wsl_toolkit import checkpoints, delivery
-from wsl_toolkit.config import from_dict, read_toml
-from wsl_toolkit.data import Data
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.formats import sources
+from wsl_toolkit.data.table_schema import TableSchema
 from wsl_toolkit.errors import WslError
-from wsl_toolkit.formats import sources
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.models import Model
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.records import RunFolder, damaged_records
-from wsl_toolkit.study import description
-from wsl_toolkit.study.jobs import Job, JobResult
-from wsl_toolkit.study.store import StudyFolder
-from wsl_toolkit.tables import TableSchema
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data.model_file import Model
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.runs.folder import RunFolder, damaged_records
+from wsl_toolkit.runs.tracking import outbox
+from wsl_toolkit.studies import description
+from wsl_toolkit.studies.jobs import Job, JobResult
+from wsl_toolkit.studies.store import StudyFolder
+from wsl_toolkit.training import checkpoints
+from wsl_toolkit.training.config import from_dict, read_toml
 
 SECONDS = 20
 """A parser that takes longer over a file of a few kilobytes hangs."""
@@ -207,13 +208,13 @@ def _own_records(folder: Path) -> Iterator[Target]:
 
 
 def _model(path: Path) -> bytes:
-    from wsl_toolkit import fitting, models
+    from wsl_toolkit.own_data import fitting, model_file
 
     data = small_data(names=True)
     registry = load_plugins().registry
     options = fitting.options_for(registry, estimator=("cc", {}), epochs=1, lr=0.1, weight_decay=0.0)
     fitted = fitting.fit(data, registry, options, torch.arange(9))
-    models.model_from(fitted, data, fitting.describe(options, fitted)).save(path)
+    model_file.model_from(fitted, data, fitting.describe(options, fitted)).save(path)
     return path.read_bytes()
 
 
@@ -223,7 +224,7 @@ def _read_run_record(path: Path) -> Any:
     path.rename(place / "run.json")
     home = path.parent / "fuzz"
     list(damaged_records(home))
-    delivery.waiting(home)
+    outbox.waiting(home)
     return RunFolder(home, "one")
 
 

@@ -8,7 +8,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from fault_tools import Started, until
+from fault_tools import Started
+
+from tests.waiting import until
 
 
 def _serve(uri: str, artifacts: str, port: int) -> None:

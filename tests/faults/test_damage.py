@@ -12,7 +12,7 @@ from fault_tools import folders, wsl
 from test_kills import assert_same_run
 
 from wsl_toolkit.errors import WslError
-from wsl_toolkit.study.store import StudyFolder
+from wsl_toolkit.studies.store import StudyFolder
 
 
 @pytest.fixture

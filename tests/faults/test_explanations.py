@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fault_tools import wsl
 
-from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.records import same_metrics
-from wsl_toolkit.runner import _explain
+from wsl_toolkit.runs.folder import same_metrics
+from wsl_toolkit.runs.runner import _explain
+from wsl_toolkit.training.engine import EpochRecord
 
 
 class Session:

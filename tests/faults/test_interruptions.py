@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fault_tools import Started, folders, history, start_wsl, status, statuses, until, wsl
+from fault_tools import Started, folders, history, start_wsl, status, statuses, wsl
 from test_kills import ARGUMENTS, EPOCHS, assert_same_run
 
-from wsl_toolkit.checkpoints import Checkpoints, Place, read
+from tests.waiting import until
 from wsl_toolkit.errors import CheckpointError
-from wsl_toolkit.records import RunFolder
+from wsl_toolkit.runs.folder import RunFolder
+from wsl_toolkit.training.checkpoints import Checkpoints, Place, read
 
 
 def run_until(workspace: Path, epochs: int, *arguments: str) -> Started:
@@ -176,7 +177,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 
 def test_records_cut_short_are_put_right(tmp_path: Path) -> None:
-    from wsl_toolkit.engine import EpochRecord
+    from wsl_toolkit.training.engine import EpochRecord
 
     folder = RunFolder(tmp_path, "one")
     whole = [

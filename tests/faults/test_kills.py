@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fault_tools import Started, final_state, folders, history, start_wsl, status, until, wsl
+from fault_tools import Started, final_state, folders, history, start_wsl, status, wsl
+
+from tests.waiting import until
 
 EPOCHS = 30
 ARGUMENTS = (

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_tools import Started, folders, start_wsl, status, until, wsl
+from fault_tools import Started, folders, start_wsl, status, wsl
 from test_kills import ARGUMENTS, assert_same_run
 
-from wsl_toolkit.checkpoints import Checkpoints, Place, read
+from tests.waiting import until
 from wsl_toolkit.errors import ResourceError
+from wsl_toolkit.training.checkpoints import Checkpoints, Place, read
 
 
 def mounted(folder: Path, megabytes: int) -> bool:

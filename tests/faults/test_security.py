@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wsl_toolkit.errors import ConfigError, WslError
-from wsl_toolkit.records import RunFolder, find_folder
-from wsl_toolkit.tracking import Tracker, redact
+from wsl_toolkit.runs.folder import RunFolder, find_folder
+from wsl_toolkit.runs.tracking.store import Tracker, redact
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "wsl_toolkit").rglob("*.py"), *(ROOT / "plugins" / "wsl_builtins").rglob("*.py")])
@@ -116,8 +116,8 @@ def test_no_image_that_a_table_names_lies_outside_its_folder(name: str, tmp_path
 
 def test_names_in_brackets_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     from wsl_toolkit.cli.run import _show
-    from wsl_toolkit.config import RunConfig
-    from wsl_toolkit.result import RunResult
+    from wsl_toolkit.runs.result import RunResult
+    from wsl_toolkit.training.config import RunConfig
 
     name = "ppl | [/red] [link=http://evil] <script>alert(1)</script>"
     trial = {"seconds": 1.0}

@@ -14,18 +14,19 @@ from pathlib import Path
 
 import attrs
 import pytest
-from fault_tools import Started, folders, history, start_wsl, status, statuses, until, wsl
+from fault_tools import Started, folders, history, start_wsl, status, statuses, wsl
 from servers import Server, free_port
 from slow_proxy import SlowProxy
 from test_kills import ARGUMENTS, EPOCHS, assert_same_run
 
-from wsl_toolkit import delivery
-from wsl_toolkit.delivery import LOCAL_ID
-from wsl_toolkit.engine import EpochRecord
-from wsl_toolkit.processes import Process
-from wsl_toolkit.records import FINISHED, RUNNING, RunFolder
-from wsl_toolkit.tracked_run import TrackedRun
-from wsl_toolkit.tracking import Tracker, default_uri
+from tests.waiting import until
+from wsl_toolkit.runs.folder import FINISHED, RUNNING, RunFolder
+from wsl_toolkit.runs.tracking import outbox
+from wsl_toolkit.runs.tracking.outbox import LOCAL_ID
+from wsl_toolkit.runs.tracking.store import Tracker, default_uri
+from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
+from wsl_toolkit.system.processes import Process
+from wsl_toolkit.training.engine import EpochRecord
 
 
 @pytest.fixture
@@ -260,6 +261,6 @@ def test_a_run_whose_creation_was_not_answered_is_found_again_and_a_late_double_
     tags = {LOCAL_ID: folder.run_id}
     tracker.client.create_run(tracker.experiment_id, tags=tags, start_time=2)  # as if an earlier request came late
     folder.leave(FINISHED)
-    delivery.catch_up(tracker, folder)
+    outbox.catch_up(tracker, folder)
     assert statuses(workspace) == ["FINISHED"]
     assert history(workspace, folder.run_id)["train/risk"] == [(1, 0.5)]

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import tomli_w
-from fault_tools import Started, folders, start_wsl, status, until, wsl
+from fault_tools import Started, folders, start_wsl, status, wsl
 from servers import Server
 from slow_proxy import SlowProxy
 from test_kills import ARGUMENTS
 
-from wsl_toolkit.study.delivery import KEY
+from tests.waiting import until
+from wsl_toolkit.studies.tracking import KEY
 
 SMALL: dict[str, Any] = {
     "name": "small",
@@ -107,7 +108,10 @@ def test_a_server_killed_ten_times_during_a_study_loses_and_doubles_nothing(work
     jobs = 8 * (2 + 4)
     for death in range(10):
         moment = (death + dice.random()) * jobs / 10
-        until(lambda moment=moment: len(results(workspace)) >= moment or started.process.exitcode is not None, 1200)
+        until(
+            lambda moment=moment: len(results(workspace)) >= moment or started.process.exitcode is not None,
+            seconds=1200,
+        )
         assert started.process.exitcode is None, f"it ended before death {death}: {started.said}"
         time.sleep(dice.uniform(0, 0.5))
         server.kill()

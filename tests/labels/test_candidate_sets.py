@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wsl_toolkit import CandidateSets, storage
+from wsl_toolkit import CandidateSets
 from wsl_toolkit.errors import LabelError
+from wsl_toolkit.labels import storage
 
 KINDS = ["dense", "packed", "sparse"]
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import load, save
 
-from wsl_toolkit import CandidateSets, labels, storage
+from wsl_toolkit import CandidateSets
 from wsl_toolkit.errors import LabelError
+from wsl_toolkit.labels import candidate_sets, storage
 
 
 def ten_candidates(n, num_classes):
@@ -44,7 +45,7 @@ def test_small_problems_are_dense():
 
 @pytest.mark.parametrize("kind", ["dense", "packed", "sparse"])
 def test_passes_over_chunks_see_every_example_once(monkeypatch, kind):
-    monkeypatch.setattr(labels, "CHUNK_CELLS", 37)
+    monkeypatch.setattr(candidate_sets, "CHUNK_CELLS", 37)
     rng = torch.Generator().manual_seed(0)
     mask = torch.rand(23, 9, generator=rng) < 0.4
     mask[:, 3] = True

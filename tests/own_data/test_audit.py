@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wsl_toolkit.audit import checks, laws
-from wsl_toolkit.audit.counting import count
-from wsl_toolkit.audit.report import audit, best_estimator
-from wsl_toolkit.data import Data
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data.audit import checks, laws
+from wsl_toolkit.own_data.audit.counting import count
+from wsl_toolkit.own_data.audit.report import audit, best_estimator
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.theory.enumeration import all_sets
 

@@ -6,10 +6,10 @@ import attrs
 import pytest
 import torch
 
-from wsl_toolkit import cleaning, fitting
-from wsl_toolkit.data import Data
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import cleaning, fitting
+from wsl_toolkit.plugins.loading import load_plugins
 
 REGISTRY = load_plugins().registry
 

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wsl_toolkit.data import Data
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.formats import set_text, sources
+from wsl_toolkit.data.formats.annotators import combine
+from wsl_toolkit.data.table_schema import Column, TableSchema
 from wsl_toolkit.errors import LabelError
-from wsl_toolkit.formats import set_text, sources
-from wsl_toolkit.formats.annotators import combine
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.tables import Column, TableSchema
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.plugins.loading import load_plugins
 
 REGISTRY = load_plugins().registry
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(lambda s: s.strip())

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from wsl_toolkit.formats import sources
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.data.formats import sources
+from wsl_toolkit.plugins.loading import load_plugins
 
 SETTINGS = ("--estimator", "ppl", "--lr", 0.03, "--weight-decay", 0.001, "--quiet")
 EPOCHS = {"lost": 20, "MSRCv2": 20, "BirdSong": 8}

@@ -35,7 +35,7 @@ def served_rows(wsl, zoo) -> tuple[pd.DataFrame, pd.DataFrame]:
 def test_pyfunc_and_the_tracked_model_answer_as_predict_does(wsl, served_rows):
     import mlflow
 
-    from wsl_toolkit.tracking import speaking_to
+    from wsl_toolkit.runs.tracking.store import speaking_to
 
     rows, expected = served_rows
     here = mlflow.pyfunc.load_model("m")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from wsl_toolkit import Backbone
-from wsl_toolkit.blame import blame
 from wsl_toolkit.errors import ConfigError, DivergedError, PluginError
-from wsl_toolkit.registry import Owner, Registry
+from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.registry import Owner, Registry
 
 SOURCE = """
 import sys

@@ -11,7 +11,7 @@ import pytest
 from broken_plugins import BROKEN
 from plugin_environments import Environment, Outcome
 
-from wsl_toolkit.plugins import OWN_DISTRIBUTION, load_plugins
+from wsl_toolkit.plugins.loading import OWN_DISTRIBUTION, load_plugins
 
 FAILING = {name: plugin.failure for name, plugin in BROKEN.items() if plugin.failure}
 WARNED = {name: plugin.warning for name, plugin in BROKEN.items() if plugin.warning}

@@ -12,27 +12,28 @@ from typing import Any
 import pytest
 from doc_blocks import blocks
 
-from wsl_toolkit import hookspecs, plugins
+from wsl_toolkit import hookspecs
 from wsl_toolkit.components import ROLES, Component
+from wsl_toolkit.plugins import loading
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
 
 PAGES = Path(__file__).parents[2] / "docs" / "plugin-authors"
 HOOKS = [name for name in vars(hookspecs) if name.startswith("wsl_")]
 
 
-def load_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Plugins:
+def load_examples(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> loading.Plugins:
     """Write a page's example modules and load the first as a plugin."""
     written = [block for block in blocks(page) if block.language == "python" and block.write_into(folder)]
     monkeypatch.syspath_prepend(str(folder))
     module = written[0].text.split()[2].removesuffix(".py")
     monkeypatch.delitem(sys.modules, module, raising=False)
-    loaded = plugins.load([EntryPoint(name="example", value=module, group=hookspecs.PROJECT)])
+    loaded = loading.load([EntryPoint(name="example", value=module, group=hookspecs.PROJECT)])
     assert loaded.records[0].failure is None, loaded.records[0].failure
     assert loaded.records[0].warnings == ()
     return loaded
 
 
-def component_of(loaded: plugins.Plugins, role: str) -> Any:
+def component_of(loaded: loading.Plugins, role: str) -> Any:
     (entry,) = loaded.registry.entries()
     assert issubclass(entry.cls, ROLES[role])
     return entry.cls()
@@ -48,25 +49,25 @@ def keeps(contract: type, component: Component, folder: Path) -> None:
 
 
 @pytest.fixture
-def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Plugins:
+def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> loading.Plugins:
     """The example on the page of the hook that the test is named after."""
     page = PAGES / "hooks" / f"{request.function.__name__.removeprefix('test_')}.md"
     return load_examples(page, tmp_path, monkeypatch)
 
 
-def test_wsl_register_generators(example: plugins.Plugins, tmp_path: Path) -> None:
+def test_wsl_register_generators(example: loading.Plugins, tmp_path: Path) -> None:
     keeps(GeneratorContract, component_of(example, "generator"), tmp_path)
 
 
-def test_wsl_register_estimators(example: plugins.Plugins, tmp_path: Path) -> None:
+def test_wsl_register_estimators(example: loading.Plugins, tmp_path: Path) -> None:
     keeps(EstimatorContract, component_of(example, "estimator"), tmp_path)
 
 
-def test_wsl_register_backbones(example: plugins.Plugins, tmp_path: Path) -> None:
+def test_wsl_register_backbones(example: loading.Plugins, tmp_path: Path) -> None:
     keeps(BackboneContract, component_of(example, "backbone"), tmp_path)
 
 
-def test_wsl_register_datasets(example: plugins.Plugins, tmp_path: Path) -> None:
+def test_wsl_register_datasets(example: loading.Plugins, tmp_path: Path) -> None:
     keeps(DatasetContract, component_of(example, "dataset"), tmp_path)
 
 
@@ -84,7 +85,7 @@ def test_every_hook_has_a_page_with_its_signature_and_a_test_of_its_name(hook: s
 
 
 def test_there_is_a_hook_for_every_role_and_nothing_else() -> None:
-    assert sorted(HOOKS) == sorted(plugins.HOOKS.values())
+    assert sorted(HOOKS) == sorted(loading.HOOKS.values())
 
 
 def test_an_estimator_that_needs_more_loads_and_keeps_its_contract(

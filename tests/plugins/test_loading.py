@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from wsl_toolkit import compatibility, plugins
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.hookspecs import PROJECT
+from wsl_toolkit.plugins import api_version, loading
 from wsl_toolkit.version import API_VERSION
 
 
@@ -41,23 +41,23 @@ def test_the_api_version_is_read_off_the_source_without_importing_it(
     package: Path, source: str, found: str | None
 ) -> None:
     (package / "inner" / "plugin.py").write_text(source + "raise RuntimeError('imported')\n")
-    assert compatibility.stated_in_source("wsl_noticed.inner.plugin") == found
+    assert api_version.stated_in_source("wsl_noticed.inner.plugin") == found
     assert "wsl_noticed" not in sys.modules
 
 
 @pytest.mark.parametrize("module", ["wsl_absent", "wsl_noticed.absent", "sys", "wsl_noticed.inner.absent"])
 def test_a_module_whose_source_cannot_be_found_states_nothing(package: Path, module: str) -> None:
-    assert compatibility.stated_in_source(module) is None
+    assert api_version.stated_in_source(module) is None
 
 
 def test_a_source_that_is_not_text_states_nothing(package: Path) -> None:
     (package / "plugin.py").write_bytes(b"\xff\xfe\x00WSL_API")
-    assert compatibility.stated_in_source("wsl_noticed.plugin") is None
+    assert api_version.stated_in_source("wsl_noticed.plugin") is None
 
 
-@pytest.mark.parametrize("version", [None, compatibility.current(), f"{API_VERSION[0]}.0"])
+@pytest.mark.parametrize("version", [None, api_version.current(), f"{API_VERSION[0]}.0"])
 def test_what_this_toolkit_offers_is_accepted(version: str | None) -> None:
-    compatibility.check(version)
+    api_version.check(version)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_this_toolkit_offers_is_accepted(version: str | None) -> None:
 )
 def test_another_api_is_refused_with_what_to_do(version: str, advice: str) -> None:
     with pytest.raises(PluginError, match=advice):
-        compatibility.check(version)
+        api_version.check(version)
 
 
 def test_a_version_that_is_no_text_is_refused() -> None:
@@ -80,15 +80,15 @@ def test_a_version_that_is_no_text_is_refused() -> None:
         WSL_API = 1.0
 
     with pytest.raises(PluginError, match="write it as text"):
-        compatibility.stated(Plugin)
+        api_version.stated(Plugin)
 
 
 def test_whoever_waits_for_a_plugin_is_told_which(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plugins, "PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(loading, "PATIENCE_SECONDS", 0.02)
     (package / "__init__.py").write_text("import time\ntime.sleep(0.5)\n")
-    plugins.load([EntryPoint(name="slow", value="wsl_noticed", group=PROJECT)])
+    loading.load([EntryPoint(name="slow", value="wsl_noticed", group=PROJECT)])
     assert "still waiting for plugin 'slow' of unknown" in capsys.readouterr().err
 
 
@@ -102,7 +102,7 @@ def test_a_plugin_may_be_an_object_in_a_module(package: Path) -> None:
         "        return []\n"
         "plugin = Plugin()\n"
     )
-    (record,) = plugins.load([EntryPoint(name="object", value="wsl_noticed:plugin", group=PROJECT)]).records
+    (record,) = loading.load([EntryPoint(name="object", value="wsl_noticed:plugin", group=PROJECT)]).records
     assert record.status == "ok"
     assert record.warnings == ()
 
@@ -112,7 +112,7 @@ def test_one_module_behind_two_entry_points_is_loaded_once(package: Path) -> Non
         "from wsl_toolkit import hookimpl\nWSL_API = '1.0'\n@hookimpl\ndef wsl_register_backbones():\n    return []\n"
     )
     entry_points = [EntryPoint(name=name, value="wsl_noticed", group=PROJECT) for name in ("a", "b")]
-    first, second = plugins.load(entry_points).records
+    first, second = loading.load(entry_points).records
     assert first.status == "ok"
     assert second.failure is not None
     assert "already" in second.failure

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit import CandidateSets, Estimator, Kind, Setting, State
-from wsl_toolkit.engine import Trainer, predict
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.networks import Extended, classifier, jitter, logits_and_features, plain, run
-from wsl_toolkit.registry import Owner, Registry
-from wsl_toolkit.risk import Risk
+from wsl_toolkit.plugins.registry import Owner, Registry
+from wsl_toolkit.training.engine import Trainer, predict
+from wsl_toolkit.training.risk import Risk
 
 ALL = frozenset({"second_view", "features", "momentum", "epoch"})
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wsl_toolkit.cli.options import ComponentCommand, given_values
 from wsl_toolkit.components import Component
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.options import ComponentCommand, given_values
 from wsl_toolkit.parameters import construct, param, parameters_of, values_of
 
 

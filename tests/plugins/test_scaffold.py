@@ -12,8 +12,8 @@ from plugin_environments import Environment, Outcome, build_wheels
 
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.plugins import HOOKS
-from wsl_toolkit.scaffold import Names
+from wsl_toolkit.plugins.loading import HOOKS
+from wsl_toolkit.plugins.scaffold import Names
 
 PROJECTS = {kind: f"wsl-fresh-{kind}" for kind in ROLES}
 

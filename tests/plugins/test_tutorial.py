@@ -64,7 +64,7 @@ def test_the_page_on_contracts_works_as_printed(tmp_path: Path) -> None:
 
 
 def test_what_installing_a_plugin_means_is_said_where_people_look(environment: Environment, tmp_path: Path) -> None:
-    from wsl_toolkit.scaffold import TEMPLATE
+    from wsl_toolkit.plugins.scaffold import TEMPLATE
 
     (help_text,) = environment.session(["plugin", "--help"], cwd=tmp_path)
     pages = [help_text.stdout, (PAGES / "index.md").read_text(), (TEMPLATE / "README.md.jinja").read_text()]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit import CandidateSets, Estimator, Kind, Setting, State, augmentation
-from wsl_toolkit.engine import Trainer
 from wsl_toolkit.errors import PluginError
-from wsl_toolkit.execution import ExecutionPlan
 from wsl_toolkit.networks import Extended, jitter
-from wsl_toolkit.registry import Owner, Registry
-from wsl_toolkit.risk import Risk
+from wsl_toolkit.plugins.registry import Owner, Registry
+from wsl_toolkit.training.engine import Trainer
+from wsl_toolkit.training.plan import ExecutionPlan
+from wsl_toolkit.training.risk import Risk
 
 
 def columns(n: int, channels: int, side: int = 16) -> Tensor:

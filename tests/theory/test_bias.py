@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wsl_toolkit.errors import TheoryError
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.theory.bias import (
     exact_moments,
     moments_under,

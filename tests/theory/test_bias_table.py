@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wsl_toolkit.components import Generator
 from wsl_toolkit.losses import MULTICLASS_LOSSES
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.theory.bias import Moments, moments_under, true_confidence_moments
 from wsl_toolkit.theory.enumeration import all_sets, law
 

@@ -11,8 +11,8 @@ import torch
 from click.testing import CliRunner
 
 from wsl_toolkit.cli import main
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.streams import stream
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.theory import monte_carlo
 
 REGISTRY = load_plugins().registry

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from wsl_toolkit import Generator, Setting
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.theory.portrait import portray
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.theory.generator_profile import portray
 
 
 def create(name, **values):

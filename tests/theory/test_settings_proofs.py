@@ -11,7 +11,7 @@ import torch
 
 from wsl_toolkit import Generator, ProperGenerator, Setting
 from wsl_toolkit.errors import PluginError, TheoryError
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.theory import proofs
 from wsl_toolkit.theory.enumeration import all_sets, law, set_index
 

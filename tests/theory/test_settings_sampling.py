@@ -10,7 +10,7 @@ import torch
 
 from wsl_toolkit import Generator, Setting
 from wsl_toolkit.errors import PluginError, TheoryError
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.theory import sampling_tests
 from wsl_toolkit.theory.enumeration import law
 from wsl_toolkit.theory.sampling_tests import (

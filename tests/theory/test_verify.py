@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from wsl_toolkit import Estimator, Generator, Kind, Setting
 from wsl_toolkit.cli import main
 from wsl_toolkit.cli import verify as command
-from wsl_toolkit.plugins import Plugins, load_plugins
-from wsl_toolkit.registry import Owner, Registry
+from wsl_toolkit.plugins.loading import Plugins, load_plugins
+from wsl_toolkit.plugins.registry import Owner, Registry
 from wsl_toolkit.theory.verification import TRUE_CONFIDENCE, Verdict, made_instances, verify
 
 

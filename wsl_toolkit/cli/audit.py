@@ -10,10 +10,10 @@ import click
 from wsl_toolkit.cli.common import is_quiet, json_option, seed_option, tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, load_data
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
-    from wsl_toolkit.audit.report import Audit
+    from wsl_toolkit.own_data.audit.report import Audit
 
 EPILOG = """\b
 Examples:
@@ -33,16 +33,16 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 @json_option
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
-    from wsl_toolkit.audit import report
     from wsl_toolkit.cli.progress import steps
+    from wsl_toolkit.own_data.audit import report
 
     with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
         begin("reading")
         loaded = load_data(data, options)
         found = report.audit(loaded, load_plugins().registry, seed=options["seed"], on_step=begin)
     if options["html"]:
-        from wsl_toolkit.audit.page import page
-        from wsl_toolkit.files import write_atomically
+        from wsl_toolkit.own_data.audit.page import page
+        from wsl_toolkit.system.files import write_atomically
 
         write_atomically(options["html"], page(found))
     if options["as_json"]:
@@ -58,7 +58,7 @@ def show(found: Audit) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from wsl_toolkit.audit.report import p_text, summary_lines
+    from wsl_toolkit.own_data.audit.report import p_text, summary_lines
 
     out = console()
     facts = Table(title=escape(found.name), title_justify="left", show_header=False, box=None, pad_edge=False)

@@ -10,7 +10,7 @@ import click
 from wsl_toolkit.cli.common import is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,18 +31,17 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @json_option
 def clean(data: Path, **options: Any) -> None:
     """Give every example its most likely label with a confidence, out of fold, and rank the examples for review."""
-    from wsl_toolkit import cleaning
     from wsl_toolkit.cli.progress import progress
-    from wsl_toolkit.formats import results
-    from wsl_toolkit.signals import listening
+    from wsl_toolkit.own_data import cleaning, result_files
+    from wsl_toolkit.system.signals import listening
 
-    results.check_ending(options["out"])
+    result_files.check_ending(options["out"])
     registry = load_plugins().registry
     loaded, chosen = read_and_choose(data, options)
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
     frame = cleaning.to_frame(loaded, found)
-    results.write_frame(frame, options["out"])
+    result_files.write_frame(frame, options["out"])
     summary = cleaning.summarise(loaded, found)
     if options["as_json"]:
         print_json({"out": str(options["out"]), "estimator": chosen.estimator.name, **summary})

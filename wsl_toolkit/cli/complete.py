@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -40,7 +40,7 @@ def started_studies(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 def study_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the studies that come with the toolkit and its plugins and, below them, files."""
-    from wsl_toolkit.study.reading import study_files as installed
+    from wsl_toolkit.studies.reading import study_files as installed
 
     return [*_items(installed(), incomplete), CompletionItem(incomplete, type="file")]
 

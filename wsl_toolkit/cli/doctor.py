@@ -8,7 +8,7 @@ import click
 
 from wsl_toolkit.cli.common import data_dir_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
@@ -26,7 +26,7 @@ def doctor(ctx: click.Context, data_dir: Path, tracking_uri: str | None, as_json
     """
     import attrs
 
-    from wsl_toolkit.doctor import OK, PROBLEM, examine
+    from wsl_toolkit.runs.doctor import OK, PROBLEM, examine
 
     found = []
     for finding in examine(load_plugins(), data_dir, tracking_uri):

@@ -10,12 +10,12 @@ import click
 from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
-    from wsl_toolkit.data import Data
-    from wsl_toolkit.fitting import FitOptions, Fitted, HeldOut
-    from wsl_toolkit.models import Model
+    from wsl_toolkit.data.dataset import Data
+    from wsl_toolkit.own_data.fitting import FitOptions, Fitted, HeldOut
+    from wsl_toolkit.own_data.model_file import Model
 
 EPILOG = """\b
 Examples:
@@ -41,9 +41,9 @@ def fit(data: Path, **options: Any) -> None:
     The estimator is the audit's first choice, learning rate and weight decay are selected by approximated accuracy on
     held-out partial labels. True labels, where some are known, are read for the report alone.
     """
-    from wsl_toolkit import fitting, models, serving
     from wsl_toolkit.cli.progress import progress
-    from wsl_toolkit.signals import listening
+    from wsl_toolkit.own_data import fitting, model_file, serving
+    from wsl_toolkit.system.signals import listening
 
     serving.check_free(options["out"])
     registry = load_plugins().registry
@@ -52,7 +52,7 @@ def fit(data: Path, **options: Any) -> None:
         fitted, report = fitting.fit_and_report(loaded, registry, chosen, listener, stop)
     about = {**fitting.describe(chosen, fitted), "held_out": report.to_dict()}
     about["input_dtype"] = str(loaded.x.dtype).removeprefix("torch.")
-    model = models.model_from(fitted, loaded, about)
+    model = model_file.model_from(fitted, loaded, about)
     serving.write_folder(model, options["out"], loaded.x[:2])
     run_id = None if options["no_track"] else _track(options, data, model, loaded)
     if options["as_json"]:
@@ -63,8 +63,8 @@ def fit(data: Path, **options: Any) -> None:
 
 def _track(options: dict[str, Any], data: Path, model: Model, loaded: Data) -> str:
     """Record the fit in MLflow with the model, which serves as it is."""
-    from wsl_toolkit.serving import record_fit
-    from wsl_toolkit.tracking import Tracker, choose_uri
+    from wsl_toolkit.own_data.serving import record_fit
+    from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     tracker = Tracker(choose_uri(options["tracking_uri"]), options["experiment"] or f"wsl-{data.stem}")
     return record_fit(tracker, model, loaded.x[:2], data.name, loaded.digest())

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.blame import blame
 from wsl_toolkit.cli.common import json_option, seed_option
 from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.cli.options import ComponentCommand, given_values
 from wsl_toolkit.components import Component
-from wsl_toolkit.options import ComponentCommand, given_values
 from wsl_toolkit.parameters import parameters_of
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
-    from wsl_toolkit.registry import Registry
+    from wsl_toolkit.plugins.registry import Registry
 
 OWN_VALUED = ("--classes", "--figure", "--seed")
 """Options of this command that take a value, which is therefore no generator's name."""
@@ -105,12 +105,12 @@ def _inspect_one(
     seed: int,
 ) -> None:
     from wsl_toolkit.cli import inspect_page
-    from wsl_toolkit.theory.portrait import portray
+    from wsl_toolkit.theory.generator_profile import portray
 
     with blame(registry, "generator", name):
         portrait = portray(registry.create("generator", name, values), classes, seed=seed)
     if figure is not None:
-        from wsl_toolkit.plots.generator import draw_portrait
+        from wsl_toolkit.theory.figures.generator import draw_portrait
 
         draw_portrait(portrait, figure)
     if as_json:
@@ -125,7 +125,7 @@ def _inspect_all(registry: Registry, classes: int, figure: Path | None, as_json:
 
     placements = survey(registry, classes, seed=seed)
     if figure is not None:
-        from wsl_toolkit.plots.settings_map import draw_map
+        from wsl_toolkit.theory.figures.settings_map import draw_map
 
         draw_map(placements, classes, figure)
     if as_json:

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from wsl_toolkit.cli.console import console
-from wsl_toolkit.registry import Entry
+from wsl_toolkit.plugins.registry import Entry
 from wsl_toolkit.settings import Setting
-from wsl_toolkit.theory.portrait import Constant, Estimate, Portrait
+from wsl_toolkit.theory.generator_profile import Constant, Estimate, Portrait
 from wsl_toolkit.theory.proofs import NORMALISED, Proof, Verdict
 from wsl_toolkit.theory.sampling_tests import SAMPLES
 from wsl_toolkit.theory.survey import Placement

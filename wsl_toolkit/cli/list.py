@@ -11,8 +11,8 @@ import click
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.components import ROLES, Estimator, Generator
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.registry import Entry
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.plugins.registry import Entry
 
 
 @click.command("list")

@@ -10,15 +10,15 @@ import click
 
 from wsl_toolkit.cli.common import data_dir_option, device_option, is_quiet, seed_option
 from wsl_toolkit.cli.complete import component_names
+from wsl_toolkit.cli.options import ComponentCommand, given_values, peek
 from wsl_toolkit.components import Component
-from wsl_toolkit.config import DEFAULT_COMPONENTS
-from wsl_toolkit.formats import sources
-from wsl_toolkit.options import ComponentCommand, given_values, peek
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.data.formats import sources
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.config import DEFAULT_COMPONENTS
 
 if TYPE_CHECKING:
-    from wsl_toolkit.data import Data
-    from wsl_toolkit.fitting import FitOptions
+    from wsl_toolkit.data.dataset import Data
+    from wsl_toolkit.own_data.fitting import FitOptions
 
 FLAGS = frozenset({"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track"})
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
@@ -108,7 +108,7 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -> FitOptions:
     """Return what to fit: what was given, and the audit's first choice where nothing was."""
-    from wsl_toolkit.fitting import options_for
+    from wsl_toolkit.own_data.fitting import options_for
 
     estimator = chosen_component(options, "estimator") or (best(), {})
     keys = ("epochs", "batch_size", "lr", "weight_decay", "seed", "device")
@@ -123,8 +123,8 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
 
 def read_and_choose(path: Path, options: dict[str, Any], **more: Any) -> tuple[Data, FitOptions]:
     """Read DATA and settle what to fit with, and say which step of that is under way."""
-    from wsl_toolkit.audit import report
     from wsl_toolkit.cli.progress import steps
+    from wsl_toolkit.own_data.audit import report
 
     registry = load_plugins().registry
     with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:

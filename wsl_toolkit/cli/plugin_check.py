@@ -13,11 +13,11 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from wsl_toolkit.checkout import Checkout
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
-from wsl_toolkit.plugins import PluginRecord, load_plugins, names_of, normal_name
+from wsl_toolkit.plugins.loading import PluginRecord, load_plugins, names_of, normal_name
+from wsl_toolkit.plugins.source_tree import Checkout
 
 CONTRACTS = "wsl_toolkit.testing.installed"
 

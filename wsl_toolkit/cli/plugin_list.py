@@ -10,7 +10,7 @@ from rich.table import Table
 
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.plugins import PluginRecord, load_plugins, names_of, switched_off
+from wsl_toolkit.plugins.loading import PluginRecord, load_plugins, names_of, switched_off
 
 
 @click.command("list")

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from wsl_toolkit.components import ROLES
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.scaffold import Names, scaffold
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.plugins.scaffold import Names, scaffold
 
 
 @click.command("new")

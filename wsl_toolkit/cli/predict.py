@@ -8,7 +8,7 @@ import click
 
 from wsl_toolkit.cli.common import data_dir_option, json_option, tell
 from wsl_toolkit.cli.console import print_json
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 EPILOG = """\b
 Examples:
@@ -28,20 +28,20 @@ Examples:
 @json_option
 def predict(model: Path, data: Path, out: Path | None, id_column: str | None, data_dir: Path, as_json: bool) -> None:
     """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
-    from wsl_toolkit.formats import raw, results
-    from wsl_toolkit.models import Model
-    from wsl_toolkit.serving import find_weights, predictions
+    from wsl_toolkit.own_data import raw_rows, result_files
+    from wsl_toolkit.own_data.model_file import Model
+    from wsl_toolkit.own_data.serving import find_weights, predictions
 
     if out is not None:
-        results.check_ending(out)
+        result_files.check_ending(out)
     loaded = Model.load(find_weights(model), load_plugins().registry)
     place = data_dir / data if not data.exists() and (data_dir / data).exists() else data
-    x, ids = raw.read_raw(place, loaded, id_column)
+    x, ids = raw_rows.read_raw(place, loaded, id_column)
     frame = predictions(loaded, loaded.probabilities(x))
     if ids is not None:
         frame.insert(0, "id", ids)
     if out is not None:
-        results.write_frame(frame, out)
+        result_files.write_frame(frame, out)
         tell(f"{len(frame):,} predictions in {out}")
     if as_json:
         print_json(frame.to_dict("records"))

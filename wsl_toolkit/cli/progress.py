@@ -19,7 +19,7 @@ from rich.progress import (
 )
 
 from wsl_toolkit.cli.console import console
-from wsl_toolkit.engine import EpochRecord
+from wsl_toolkit.training.engine import EpochRecord
 
 LINE_SECONDS = 5.0
 

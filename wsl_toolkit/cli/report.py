@@ -9,7 +9,7 @@ import click
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import print_json
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 
@@ -25,9 +25,9 @@ def report(study: str, form: str | None, out: Path | None, as_json: bool) -> Non
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_status import started_study
-    from wsl_toolkit.files import write_atomically
-    from wsl_toolkit.report.build import as_plain, as_text, build_report, write_report
-    from wsl_toolkit.study.driver import study_states
+    from wsl_toolkit.studies.driver import study_states
+    from wsl_toolkit.studies.report.build import as_plain, as_text, build_report, write_report
+    from wsl_toolkit.system.files import write_atomically
 
     folder, description = started_study(study)
     built = build_report(description, study_states(description, folder, load_plugins().registry))

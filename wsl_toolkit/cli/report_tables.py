@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from wsl_toolkit.cli.console import console
-from wsl_toolkit.report.build import Report
-from wsl_toolkit.report.tables import Table
+from wsl_toolkit.studies.report.build import Report
+from wsl_toolkit.studies.report.tables import Table
 
 
 def print_report(report: Report, out: Console | None = None) -> None:

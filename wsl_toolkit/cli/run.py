@@ -12,16 +12,16 @@ import click
 from wsl_toolkit.cli.common import data_dir_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.complete import component_names, run_folders
 from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.cli.options import ComponentCommand, component_options, given_values, peek
 from wsl_toolkit.components import ROLES, Component
-from wsl_toolkit.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.options import ComponentCommand, component_options, given_values, peek
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
 
 if TYPE_CHECKING:
     from wsl_toolkit.cli.progress import Silent
-    from wsl_toolkit.distributed import Ranks
-    from wsl_toolkit.result import RunResult
+    from wsl_toolkit.runs.result import RunResult
+    from wsl_toolkit.training.distributed import Ranks
 
 EPILOG = """\b
 Examples:
@@ -114,9 +114,9 @@ def run(**options: Any) -> None:
 
 def _carry_out(config: RunConfig | None, options: dict[str, Any]) -> RunResult | None:
     """Run, or resume where there is no configuration; of several ranks only the first has a result."""
-    from wsl_toolkit import runner
     from wsl_toolkit.cli.progress import progress
-    from wsl_toolkit.distributed import joined
+    from wsl_toolkit.runs import runner
+    from wsl_toolkit.training.distributed import joined
 
     with joined() as ranks:
         if ranks is not None and not ranks.leads:
@@ -129,9 +129,9 @@ def _carry_out(config: RunConfig | None, options: dict[str, Any]) -> RunResult |
 
 
 def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
-    from wsl_toolkit import runner
-    from wsl_toolkit.delivery import sweep, tell
-    from wsl_toolkit.tracking import Tracker, choose_uri
+    from wsl_toolkit.runs import runner
+    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     tags = runner.check_tags(options["tags"])
     experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
@@ -154,10 +154,10 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ra
 
 
 def _resume(options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
-    from wsl_toolkit import runner
-    from wsl_toolkit.delivery import sweep, tell
-    from wsl_toolkit.records import find_folder
-    from wsl_toolkit.tracking import HOME, Tracker, choose_uri, default_uri
+    from wsl_toolkit.runs import runner
+    from wsl_toolkit.runs.folder import find_folder
+    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri
 
     dead = sweep(find_folder(HOME, options["resume"]).home, listener.note)
     folder = find_folder(HOME, options["resume"])
@@ -212,8 +212,8 @@ def _show(result: RunResult, tracking_uri: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from wsl_toolkit.summary import SHOWN, shown_value
-    from wsl_toolkit.tracking import redact
+    from wsl_toolkit.runs.summary import SHOWN, shown_value
+    from wsl_toolkit.runs.tracking.store import redact
 
     table = Table(title=escape(result.name), title_justify="left", show_header=False)
     table.add_column(style="bold")

@@ -14,7 +14,7 @@ from wsl_toolkit.cli.complete import names_of_role
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import ROLES, Component, Estimator, Generator
 from wsl_toolkit.parameters import parameters_of, plain
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 
 @click.command()

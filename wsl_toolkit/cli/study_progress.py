@@ -14,13 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wsl_toolkit.cli.console import console
 
 if TYPE_CHECKING:
-    from wsl_toolkit.study.cells import CellState
+    from wsl_toolkit.studies.cells import CellState
 
 LINE_SECONDS = 10.0
 
 
 def _brief(state: CellState) -> str:
-    from wsl_toolkit.study.delivery import summary_metrics
+    from wsl_toolkit.studies.tracking import summary_metrics
 
     found = summary_metrics(state.finished)
     if "test/accuracy_mean" not in found:

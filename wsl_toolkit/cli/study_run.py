@@ -10,11 +10,11 @@ import click
 from wsl_toolkit.cli.common import data_dir_option, device_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.complete import component_names, started_studies, study_files
 from wsl_toolkit.cli.console import print_json
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
-    from wsl_toolkit.study.description import Study
-    from wsl_toolkit.study.executor import Cluster
+    from wsl_toolkit.studies.description import Study
+    from wsl_toolkit.studies.executor import Cluster
 
 EPILOG = """\b
 Examples:
@@ -64,7 +64,7 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @working_options
 def run(study: str, epochs: int | None, quick: bool, **options: Any) -> None:
     """Run a study from a TOML or Python file, or a built-in by its name."""
-    from wsl_toolkit.study.reading import read_study
+    from wsl_toolkit.studies.reading import read_study
 
     _work(read_study(study, quick=quick, datasets=options["datasets"], epochs=epochs), options)
 
@@ -81,7 +81,7 @@ def resume(study: str, **options: Any) -> None:
 
 
 def _cluster(options: dict[str, Any]) -> Cluster:
-    from wsl_toolkit.study.executor import Cluster
+    from wsl_toolkit.studies.executor import Cluster
 
     return Cluster(
         address=options["address"],
@@ -95,14 +95,14 @@ def _cluster(options: dict[str, Any]) -> Cluster:
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
-    from wsl_toolkit.delivery import sweep, tell
-    from wsl_toolkit.report.build import as_plain, build_report, write_report
-    from wsl_toolkit.study.delivery import Ledger, experiment_name
-    from wsl_toolkit.study.driver import StudyError, check_study, run_study, study_states
-    from wsl_toolkit.study.executor import check_installed, make_executor
-    from wsl_toolkit.study.reading import restrict
-    from wsl_toolkit.study.store import StudyFolder
-    from wsl_toolkit.tracking import HOME, Tracker, choose_uri
+    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri
+    from wsl_toolkit.studies.driver import StudyError, check_study, run_study, study_states
+    from wsl_toolkit.studies.executor import check_installed, make_executor
+    from wsl_toolkit.studies.reading import restrict
+    from wsl_toolkit.studies.report.build import as_plain, build_report, write_report
+    from wsl_toolkit.studies.store import StudyFolder
+    from wsl_toolkit.studies.tracking import Ledger, experiment_name
 
     check_installed(options["executor"])
     study = restrict(whole, options["datasets"], options["alphas"], options["methods"])

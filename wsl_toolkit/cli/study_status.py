@@ -11,13 +11,13 @@ from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import ConfigError, did_you_mean
-from wsl_toolkit.plugins import load_plugins
-from wsl_toolkit.study.description import Study
-from wsl_toolkit.study.reading import builtin_studies
-from wsl_toolkit.study.store import StudyFolder, describe_point, known_studies
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.studies.description import Study
+from wsl_toolkit.studies.reading import builtin_studies
+from wsl_toolkit.studies.store import StudyFolder, describe_point, known_studies
 
 if TYPE_CHECKING:
-    from wsl_toolkit.study.cells import CellState
+    from wsl_toolkit.studies.cells import CellState
 
 HOME = Path("wsl-runs")
 
@@ -37,7 +37,7 @@ def started_study(name: str) -> tuple[StudyFolder, Study]:
 @json_option
 def status(study: str, as_json: bool) -> None:
     """Say which cells are complete, which are under way, and whether anybody works on them."""
-    from wsl_toolkit.study.driver import study_states
+    from wsl_toolkit.studies.driver import study_states
 
     folder, description = started_study(study)
     states = study_states(description, folder, load_plugins().registry)

@@ -17,21 +17,21 @@ def sync(tracking_uri: str | None, as_json: bool) -> None:
     Runs keep their record in wsl-runs/. Whatever of it the store lacks is sent, and nothing is sent twice, so this
     command can be given at any time and as often as you like. Runs whose process died are marked as KILLED.
     """
-    from wsl_toolkit import delivery
-    from wsl_toolkit.records import damaged_records
-    from wsl_toolkit.tracking import HOME, Tracker, choose_uri, redact
+    from wsl_toolkit.runs.folder import damaged_records
+    from wsl_toolkit.runs.tracking import outbox
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, redact
 
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)
 
-    delivery.sweep(HOME, note)
+    outbox.sweep(HOME, note)
     for text in damaged_records(HOME):
         note(text)
-    waiting = delivery.waiting(HOME)
+    waiting = outbox.waiting(HOME)
     told: dict[str, str] = {}
     if waiting:
         tracker = Tracker(choose_uri(tracking_uri), waiting[0].fact("experiment"))
-        for folder, text in delivery.sync(tracker, waiting):
+        for folder, text in outbox.sync(tracker, waiting):
             told[folder.run_id] = redact(text)
             if not as_json and (not is_quiet() or not folder.fact("delivered")):
                 click.echo(f"run {folder.run_id}: {redact(text)}")

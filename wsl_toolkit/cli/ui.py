@@ -45,7 +45,7 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     It listens on this machine only. To show it to others, give --host 0.0.0.0, and mind that MLflow then lets anybody
     who reaches the port read, change and delete runs.
     """
-    from wsl_toolkit.tracking import choose_uri, redact, runs_page
+    from wsl_toolkit.runs.tracking.store import choose_uri, redact, runs_page
 
     uri = choose_uri(tracking_uri)
     _mark_dead_runs(uri)
@@ -98,12 +98,12 @@ def _started(command: list[str], uri: str) -> Iterator[tuple[subprocess.Popen[by
 
 def _mark_dead_runs(uri: str) -> None:
     """Show no run as running whose process is gone."""
-    from wsl_toolkit import delivery
-    from wsl_toolkit.tracking import HOME, Tracker
+    from wsl_toolkit.runs.tracking import outbox
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker
 
-    dead = delivery.sweep(HOME, lambda text: click.echo(f"note: {text}", err=True))
+    dead = outbox.sweep(HOME, lambda text: click.echo(f"note: {text}", err=True))
     if dead:
-        delivery.tell(Tracker(uri, dead[0].fact("experiment")), dead)
+        outbox.tell(Tracker(uri, dead[0].fact("experiment")), dead)
 
 
 def free_port(host: str, wanted: int) -> int:

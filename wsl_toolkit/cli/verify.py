@@ -13,9 +13,9 @@ import click
 from wsl_toolkit.cli.common import is_quiet, json_option, tell
 from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import console, print_json
+from wsl_toolkit.cli.options import ComponentCommand, given_values
 from wsl_toolkit.components import Component
-from wsl_toolkit.options import ComponentCommand, given_values
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ def verify(ctx: click.Context, /, **options: Any) -> None:
     torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
     estimators, generators = (_requests(options, role) for role in ROLES)
     if options["figure"] is not None:
-        from wsl_toolkit.plots.style import check_format
+        from wsl_toolkit.system.figure_style import check_format
 
         check_format(options["figure"])
     if options["monte_carlo"]:
@@ -129,7 +129,7 @@ def _matrix(estimators: list[Request], generators: list[Request], options: dict[
     else:
         verify_table.show(matrix, console())
     if options["figure"] is not None:
-        from wsl_toolkit.plots.verify import draw_matrix
+        from wsl_toolkit.theory.figures.verify import draw_matrix
 
         draw_matrix(matrix, options["figure"])
         tell(f"figure: {options['figure']}")

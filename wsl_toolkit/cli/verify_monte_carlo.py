@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from wsl_toolkit.blame import blame
 from wsl_toolkit.cli.common import tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.settings import Kind, Setting
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from wsl_toolkit.registry import Registry
+    from wsl_toolkit.plugins.registry import Registry
     from wsl_toolkit.theory.monte_carlo import Consistency, LearnedBias
     from wsl_toolkit.theory.verification import Request
 
@@ -44,7 +44,7 @@ def run(estimators: list[Request], generators: list[Request], options: dict[str,
     else:
         show(found)
     if options["figure"] is not None:
-        from wsl_toolkit.plots.verify import draw_monte_carlo
+        from wsl_toolkit.theory.figures.verify import draw_monte_carlo
 
         draw_monte_carlo(found.consistency, found.bias, found.generator, options["figure"])
         tell(f"figure: {options['figure']}")

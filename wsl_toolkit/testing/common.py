@@ -12,7 +12,7 @@ import torch
 
 from wsl_toolkit.components import Component
 from wsl_toolkit.parameters import construct, parameters_of, values_of
-from wsl_toolkit.registry import KEBAB
+from wsl_toolkit.plugins.registry import KEBAB
 
 
 class ComponentContract:

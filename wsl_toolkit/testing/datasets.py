@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wsl_toolkit.components import Dataset
-from wsl_toolkit.data import Data, split
+from wsl_toolkit.data.dataset import Data, split
 from wsl_toolkit.errors import WslError
 from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, stream
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.settings import Kind, Setting
-from wsl_toolkit.testing import situations
+from wsl_toolkit.testing import batches
+from wsl_toolkit.testing.batches import EXTREMES, Situation, situation
 from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, stream
 from wsl_toolkit.testing.laws import NEXT_WIDER, random_law, random_posterior
-from wsl_toolkit.testing.situations import EXTREMES, Situation, situation
 from wsl_toolkit.theory.bias import moments_under
 from wsl_toolkit.theory.minimiser import minimise, works_on_batches
 
@@ -102,7 +102,7 @@ class EstimatorContract(ComponentContract):
     def test_update_returns_state_that_was_declared(self, component: Estimator) -> None:
         """The same names, shapes and types, and no gradient."""
         made = situation(component, dtype=torch.float32)
-        declared = situations.first_state(component, made.candidates, {}, torch.float32)
+        declared = batches.first_state(component, made.candidates, {}, torch.float32)
         logits = made.logits.clone().requires_grad_()
         updated = component.update(logits.detach(), made.candidates, made.state)
         if component.update_when == "never":
@@ -127,7 +127,7 @@ class EstimatorContract(ComponentContract):
         kept = {name: value.clone() for name, value in state.items()}
         with global_randomness_untouched(f"estimator {component.name}"):
             new, again = component.after_epoch(made.candidates, state), component.after_epoch(made.candidates, state)
-        declared = situations.first_state(component, made.candidates, {}, torch.float32)
+        declared = batches.first_state(component, made.candidates, {}, torch.float32)
         for name, value in new.items():
             assert name in declared, f"after_epoch returns {name!r}, which neither init_state nor init_shared declares"
             assert (value.shape, value.dtype) == (declared[name].shape, declared[name].dtype), (
@@ -162,14 +162,14 @@ class EstimatorContract(ComponentContract):
     def test_training_goes_on_from_a_checkpoint_to_the_same_bits(self, component: Estimator) -> None:
         """Everything that the method remembers is in its state, and survives a file."""
         with torch.random.fork_rng(devices=[]):
-            whole = situations.lesson(component, lr=self.learning_rate).trainer
+            whole = batches.lesson(component, lr=self.learning_rate).trainer
             list(whole.epochs(2))
-            saved = situations.lesson(component, lr=self.learning_rate).trainer
+            saved = batches.lesson(component, lr=self.learning_rate).trainer
             list(saved.epochs(1))
             file = io.BytesIO()
             torch.save(saved.state_dict(), file)
             file.seek(0)
-            resumed = situations.lesson(component, lr=self.learning_rate).trainer
+            resumed = batches.lesson(component, lr=self.learning_rate).trainer
             resumed.load_state_dict(torch.load(file, weights_only=True))
             list(resumed.epochs(2))
         _assert_same(whole.state_dict(), resumed.state_dict(), "")
@@ -179,7 +179,7 @@ class EstimatorContract(ComponentContract):
         if not component.trains:
             return
         with torch.random.fork_rng(devices=[]):
-            lesson = situations.lesson(component, lr=self.learning_rate)
+            lesson = batches.lesson(component, lr=self.learning_rate)
             list(lesson.trainer.epochs(self.epochs))
         reached = lesson.accuracy()
         assert reached >= self.learned, f"{self.epochs} epochs reach an accuracy of {reached:.2f}, not {self.learned}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from wsl_toolkit.plugins import load_plugins
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, Generator, State
 from wsl_toolkit.errors import PluginError, TheoryError
-from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.theory.enumeration import all_sets, law
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.components import Generator
-from wsl_toolkit.streams import stream
+from wsl_toolkit.system.random_streams import stream
 
 EXAMPLES_PER_CLASS = 20
 FEATURES = 8

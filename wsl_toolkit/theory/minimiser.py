@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator
 from wsl_toolkit.errors import TheoryError
-from wsl_toolkit.labels import CandidateSets
+from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.theory.bias import sets_seen, state_from
 
 BATCH_ROWS = 256

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.components import Estimator, Generator, State
-from wsl_toolkit.labels import CandidateSets
-from wsl_toolkit.streams import stream
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.theory.bias import moments_under
 from wsl_toolkit.theory.bound import linear_bound
 from wsl_toolkit.theory.enumeration import law

@@ -17,7 +17,7 @@ from wsl_toolkit.components import Generator
 from wsl_toolkit.errors import PluginError, TheoryError
 from wsl_toolkit.parameters import values_of
 from wsl_toolkit.settings import Setting
-from wsl_toolkit.streams import stream
+from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.theory import claims
 from wsl_toolkit.theory.enumeration import MAX_CLASSES, all_sets, law, set_index
 from wsl_toolkit.theory.instances import prepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from wsl_toolkit.errors import TheoryError, one_line
-from wsl_toolkit.registry import OWN_DISTRIBUTION, Registry
+from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION, Registry
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.theory.enumeration import MAX_CLASSES
 from wsl_toolkit.theory.proofs import Proof

@@ -14,12 +14,12 @@ import attrs
 import torch
 from torch import Tensor
 
-from wsl_toolkit.blame import blame
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.errors import PluginError, WslError, one_line
-from wsl_toolkit.registry import Registry
+from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.settings import Kind, Setting
-from wsl_toolkit.streams import stream
+from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.theory.bias import Moments, moments_under, true_confidence_moments
 from wsl_toolkit.theory.enumeration import law
 from wsl_toolkit.theory.instances import made_data

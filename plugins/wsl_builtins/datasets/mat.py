@@ -1,6 +1,6 @@
 """The partial-label community's .mat files: `data` n×d, `partial_target` and `target` K×n, sparse or dense.
 
-How the files are read is in `wsl_toolkit.formats.mat_files`; what their variables mean is here.
+How the files are read is in `wsl_toolkit.data.formats.mat_files`; what their variables mean is here.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from wsl_toolkit import Dataset, param
+from wsl_toolkit.data.formats.paths import locate, reading
 from wsl_toolkit.errors import ConfigError, DataError
-from wsl_toolkit.files import replacing
-from wsl_toolkit.formats.paths import locate, reading
+from wsl_toolkit.system.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ class Mat(Dataset):
     )
 
     def load(self, data_dir: Path) -> Data:
-        from wsl_toolkit.formats.mat_files import read_variables
+        from wsl_toolkit.data.formats.mat_files import read_variables
 
         path = locate(self.path, data_dir)
         with reading(path, "a .mat file"):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from wsl_toolkit import Dataset, param
+from wsl_toolkit.data.formats.paths import locate, reading
 from wsl_toolkit.errors import ConfigError, DataError
-from wsl_toolkit.files import replacing
-from wsl_toolkit.formats.paths import locate, reading
+from wsl_toolkit.system.files import replacing
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,0 +1,109 @@
+"""Studies come with the toolkit and with plugins, by a folder in their package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.plugins.loading import PluginRecord, load_plugins
+from wsl_toolkit.studies import reading
+from wsl_toolkit.studies.reading import builtin_studies, read_study, study_files
+
+MINIMAL = """
+name = "{name}"
+[[settings]]
+dataset = "digits"
+generator = "mcl-skewed"
+backbone = "linear"
+[[methods]]
+estimator = "ppl"
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plugin package with a folder of studies, as if it were installed; return that folder."""
+    folder = tmp_path / "studied_plugin" / "studies"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = PluginRecord(name="mine", distribution="wsl-mine", version="1.0", target="studied_plugin")
+    of_one_file = PluginRecord(name="small", distribution="wsl-small", version="1.0", target="tomllib:nothing")
+    broken = attrs.evolve(record, target="no_such_package", failure="it fails")
+    found = load_plugins()
+    monkeypatch.setattr(
+        reading, "load_plugins", lambda: attrs.evolve(found, records=(*found.records, record, of_one_file, broken))
+    )
+    return folder
+
+
+def test_a_plugins_studies_are_found_by_name(plugin: Path) -> None:
+    (plugin / "my-study.toml").write_text(MINIMAL.format(name="my-study"))
+    assert study_files()["my-study"] == plugin / "my-study.toml"
+    assert read_study("my-study").methods[0].label == "ppl"
+    assert "real-world" in study_files()
+
+
+def test_a_name_that_is_taken_is_told_apart_by_its_distribution(plugin: Path) -> None:
+    (plugin / "real-world.toml").write_text(MINIMAL.format(name="their-real-world"))
+    assert read_study("real-world").name == "real-world"
+    assert read_study("wsl-mine:real-world").name == "their-real-world"
+
+
+def test_a_plugins_study_can_be_a_base(plugin: Path, tmp_path: Path) -> None:
+    (plugin / "my-study.toml").write_text(MINIMAL.format(name="my-study"))
+    own = tmp_path / "own.toml"
+    own.write_text('base = "my-study"\nname = "own"\ntrials = 4\n')
+    assert (read_study(str(own)).name, read_study(str(own)).trials) == ("own", 4)
+    own.write_text('base = "my-studdy"\nname = "own"\n')
+    with pytest.raises(ConfigError, match="base must be a built-in study"):
+        read_study(str(own))
+
+
+def test_a_broken_file_of_a_plugin_hurts_nobody_else(plugin: Path) -> None:
+    (plugin / "bad.toml").write_text("name = ")
+    assert read_study("real-world").name == "real-world"
+    with pytest.raises(ConfigError, match=r"bad\.toml"):
+        read_study("bad")
+
+
+def test_the_leaderboard_comes_with_the_methods_and_not_with_the_core() -> None:
+    file = study_files()["leaderboard"]
+    assert file.parent.parent.name == "wsl_methods"
+    study = read_study("leaderboard")
+    assert {setting.data_label for setting in study.settings} >= {"lost", "MSRCv2", "BirdSong"}
+    assert [cell.trials for cell in study.cells()].count(10) == 3 * len(study.methods)
+    other = read_study("leaderboard-aa")
+    assert (study.selection.rule, other.selection.rule) == ("covering-rate", "approximated-accuracy")
+    assert (other.settings, other.methods, other.search) == (study.settings, study.methods, study.search)
+    assert "leaderboard" in builtin_studies()
+
+
+def test_a_setting_may_have_fewer_trials_and_shorter_searches() -> None:
+    values = {
+        "name": "mixed",
+        "trials": 5,
+        "search": {"epochs": 20},
+        "training": {"epochs": 50},
+        "settings": [
+            {"dataset": "digits", "generator": "mcl-skewed", "backbone": "linear"},
+            {
+                "dataset": "digits",
+                "generator": "flip",
+                "backbone": "linear",
+                "trials": 2,
+                "training": {"epochs": 10},
+            },
+        ],
+        "methods": ["ppl"],
+    }
+    study = reading.from_dict(values, "test")
+    assert [(len(cell.seeds), cell.search_epochs) for cell in study.cells()] == [(5, 20), (2, 10)]
+    assert study.trials_words == "2 to 5 trials"
+    assert reading.from_dict(study.to_dict(), "again") == study
+    values["settings"][1]["trials"] = 0  # type: ignore[index]
+    with pytest.raises(ConfigError, match="trials must be >= 1, not 0"):
+        reading.from_dict(values, "test")

@@ -1,0 +1,55 @@
+"""A maker of trainers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from small_problems import MakeTrainer, estimator, inputs_and_candidates, network
+
+from wsl_toolkit.components import Estimator
+from wsl_toolkit.data.inputs import Inputs
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.training.engine import Trainer
+from wsl_toolkit.training.optimisers import make_optimizer, make_scheduler
+from wsl_toolkit.training.risk import Risk
+
+
+@pytest.fixture
+def make_trainer() -> MakeTrainer:
+    """Return a maker of trainers; everything random comes from `seed` alone."""
+
+    def make(
+        method: Estimator | str = "ppl",
+        kind: str = "linear",
+        *,
+        problem: tuple[Any, CandidateSets] | None = None,
+        optimizer: str = "sgd",
+        scheduler: str | None = None,
+        lr: float = 0.05,
+        weight_decay: float = 1e-3,
+        batch_size: int = 32,
+        seed: int = 0,
+        epochs: int = 6,
+        **options: Any,
+    ) -> Trainer:
+        x, candidates = problem if problem is not None else inputs_and_candidates()
+        model = network(
+            kind, math.prod(x.shape if isinstance(x, Inputs) else x.shape[1:]), candidates.num_classes, seed
+        )
+        torch.manual_seed(seed + 1)
+        chosen = make_optimizer(optimizer, model.parameters(), lr, weight_decay)
+        return Trainer(
+            model=model,
+            risk=Risk(estimator(method) if isinstance(method, str) else method, candidates),
+            inputs=x,
+            optimizer=chosen,
+            scheduler=make_scheduler(scheduler, chosen, epochs),
+            batch_size=batch_size,
+            shuffle=torch.Generator().manual_seed(seed + 2),
+            **{"evaluate": lambda model, risk: {}, **options},
+        )
+
+    return make

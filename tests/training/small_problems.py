@@ -1,0 +1,41 @@
+"""Small problems to train on, and the parts of a trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.engine import Trainer
+
+MakeTrainer = Callable[..., Trainer]
+
+
+def estimator(name: str, **values: Any) -> Estimator:
+    created: Estimator = load_plugins().registry.create("estimator", name, values)
+    return created
+
+
+def inputs_and_candidates(n: int = 203, d: int = 6, k: int = 5, seed: int = 0) -> tuple[Tensor, CandidateSets]:
+    rng = torch.Generator().manual_seed(seed)
+    y = torch.randint(k, (n,), generator=rng)
+    centres = 2 * torch.randn(k, d, generator=torch.Generator().manual_seed(99))
+    mask = torch.rand(n, k, generator=rng) < 0.4
+    mask[torch.arange(n), (y + 1) % k] = False
+    mask[torch.arange(n), y] = True
+    return centres[y] + torch.randn(n, d, generator=rng), CandidateSets.from_mask(mask)
+
+
+def network(kind: str, d: int, k: int, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    if kind == "linear":
+        return nn.Sequential(nn.Flatten(), nn.Linear(d, k))
+    layers: list[nn.Module] = [nn.Flatten(), nn.Linear(d, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU()]
+    if kind == "dropout":
+        layers.append(nn.Dropout(0.2))
+    return nn.Sequential(*layers, nn.Linear(16, k))

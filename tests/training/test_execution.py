@@ -1,0 +1,175 @@
+"""Plans and inputs: how training runs changes its speed, not its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_problems import estimator, inputs_and_candidates
+from torch import nn
+
+from wsl_toolkit.data.inputs import Inputs, StreamedInputs, TensorInputs, map_rows, write_rows
+from wsl_toolkit.errors import DataError
+from wsl_toolkit.training.engine import Trainer, predict
+from wsl_toolkit.training.optimisers import make_optimizer
+from wsl_toolkit.training.plan import THREADS_PAY_FROM, ExecutionPlan, choose_plan, forward_operations
+from wsl_toolkit.training.risk import Risk
+
+
+def images(n: int = 64) -> torch.Tensor:
+    return torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+
+
+def convolutional(k: int = 5) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+        nn.Linear(32, k),
+    )  # fmt: skip
+
+
+def train_images(plan: ExecutionPlan, inputs: Inputs | None = None, epochs: int = 3) -> Trainer:
+    _, candidates = inputs_and_candidates(n=64)
+    model = convolutional()
+    trainer = Trainer(
+        model=model,
+        risk=Risk(estimator("ppl"), candidates),
+        inputs=images() if inputs is None else inputs,
+        optimizer=make_optimizer("sgd", model.parameters(), 0.05, 1e-3),
+        scheduler=None,
+        batch_size=16,
+        shuffle=torch.Generator().manual_seed(1),
+        evaluate=lambda model, risk: {},
+        plan=plan,
+    )
+    trainer.records = list(trainer.epochs(epochs))  # type: ignore[attr-defined]
+    return trainer
+
+
+def test_channels_last_changes_the_layout_and_not_the_result() -> None:
+    plain, last = train_images(ExecutionPlan()), train_images(ExecutionPlan(channels_last=True))
+    assert last.inputs.gather(torch.arange(4)).is_contiguous(memory_format=torch.channels_last)
+    for one, other in zip(plain.model.state_dict().values(), last.model.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_autocast_is_close_to_full_precision_and_keeps_state_in_it() -> None:
+    plain, half = train_images(ExecutionPlan()), train_images(ExecutionPlan(autocast=True))
+    assert half.risk.get_buffer("row_confidence").dtype == torch.float32
+    assert all(p.dtype == torch.float32 for p in half.model.parameters())
+    logits = [predict(trainer.model, images()) for trainer in (plain, half)]
+    assert not torch.equal(*logits)
+    torch.testing.assert_close(*logits, rtol=0.1, atol=0.05)
+
+
+def test_operations_are_counted_layer_by_layer() -> None:
+    assert forward_operations(nn.Linear(784, 10), torch.rand(2, 784)) == 2 * 784 * 10
+    conv = nn.Conv2d(3, 8, 3, padding=1)
+    assert forward_operations(conv, images(2)) == 2 * 8 * 8 * 8 * 27
+
+
+def test_counting_operations_leaves_the_model_as_it_was() -> None:
+    model = convolutional().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    forward_operations(model, images())
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_small_models_get_one_thread_and_large_ones_what_torch_has() -> None:
+    torch.set_num_threads(2)
+    try:
+        small = nn.Linear(784, 10)
+        large = nn.Linear(784, 4000)
+        assert 3 * 256 * 2 * 784 * 10 < THREADS_PAY_FROM < 3 * 256 * 2 * 784 * 4000
+        assert choose_plan(small, torch.rand(2, 784)).threads == 1
+        assert choose_plan(large, torch.rand(2, 784)).threads == 2
+        assert choose_plan(small, torch.rand(2, 784), models=100).threads == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_only_convolutional_networks_on_images_go_channels_last() -> None:
+    assert choose_plan(convolutional(), images()).channels_last
+    assert not choose_plan(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images()).channels_last
+
+
+def test_a_plan_is_saved_as_plain_values() -> None:
+    plan = choose_plan(convolutional(), images(), autocast=True)
+    assert ExecutionPlan(**plan.as_dict()) == plan
+
+
+def test_slabs_are_what_indexing_gives() -> None:
+    for channels_last in (False, True):
+        inputs = TensorInputs(images(), channels_last)
+        indices = torch.randperm(64).split([30, 30, 4])
+        for index, slab in zip(indices, inputs.slabs(indices), strict=True):
+            assert torch.equal(slab, images()[index])
+            assert torch.equal(inputs.gather(index), images()[index])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_streamed_inputs_are_transformed_rows_of_the_file(tmp_path: Path, workers: int) -> None:
+    raw = (255 * images()).to(torch.uint8)
+    path = tmp_path / "cache" / "x.npy"
+    write_rows(path, iter(raw.split(10)), len(raw))
+    inputs = StreamedInputs(map_rows(path), scaled, workers=workers)
+    assert (len(inputs), inputs.shape) == (64, (3, 8, 8))
+    indices = torch.randperm(64).split(20)
+    for index, slab in zip(indices, inputs.slabs(indices), strict=True):
+        assert torch.equal(slab, scaled(raw)[index])
+    assert torch.equal(inputs.gather(torch.tensor([5, 2, 5])), scaled(raw)[[5, 2, 5]])
+
+
+def test_a_part_of_the_rows_is_streamed_in_its_own_order(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    write_rows(path, iter([images()]), 64)
+    part = torch.tensor([9, 3, 40, 41])
+    inputs = StreamedInputs(map_rows(path), index=part, workers=0)
+    assert len(inputs) == 4
+    assert torch.equal(inputs.gather(torch.tensor([2, 0])), images()[[40, 9]])
+    assert torch.equal(next(inputs.slabs([torch.tensor([3, 1])])), images()[[41, 3]])
+    assert inputs.nbytes < images().nbytes
+    assert inputs.same_as(inputs.to("cpu"))
+    assert not inputs.same_as(StreamedInputs(map_rows(path), index=part.flip(0)))
+
+
+def test_mapped_rows_leave_their_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    write_rows(path, iter([images()]), 64)
+    before = path.read_bytes()
+    map_rows(path).zero_()
+    assert path.read_bytes() == before
+
+
+def scaled(rows: torch.Tensor) -> torch.Tensor:
+    return rows.float() / 255
+
+
+def test_rows_of_the_wrong_number_are_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    with pytest.raises(DataError, match="64 examples came where 65 were announced"):
+        write_rows(path, iter(images().split(10)), 65)
+    with pytest.raises(DataError, match="more than the announced 63"):
+        write_rows(path, iter(images().split(10)), 63)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there are no stored inputs at .*x\.npy"):
+        map_rows(tmp_path / "x.npy")
+    np.save(tmp_path / "x.npy", np.zeros((4, 3), dtype=np.float32))
+    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:100])
+    with pytest.raises(DataError, match="holds no readable inputs"):
+        map_rows(tmp_path / "x.npy")
+
+
+def test_streamed_images_train_like_images_in_memory(tmp_path: Path) -> None:
+    write_rows(tmp_path / "x.npy", iter([images()]), 64)
+    plain = train_images(ExecutionPlan())
+    streamed = train_images(ExecutionPlan(), StreamedInputs(map_rows(tmp_path / "x.npy")))
+    for one, other in zip(plain.model.state_dict().values(), streamed.model.state_dict().values(), strict=True):
+        assert torch.equal(one, other)

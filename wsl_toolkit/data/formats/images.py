@@ -1,0 +1,198 @@
+"""Folders of images: one folder for each class, or a table of candidate sets that names the images by file."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.formats import table_files
+from wsl_toolkit.data.table_schema import row_number
+from wsl_toolkit.errors import DataError, did_you_mean, one_line
+from wsl_toolkit.system.files import replacing
+
+FILE = "file"
+"""The column that names the image of a row, below the folder."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+LABELS = "labels.csv"
+
+log = logging.getLogger(__name__)
+
+
+def read_folder(folder: Path, labels: Path, layout: table_files.Layout, file_column: str, decoder: Decoder) -> Data:
+    """Read the images that a table names, with the table's candidate sets; other columns are not inputs."""
+    table, done = table_files.named(labels, lambda: table_files.read_table(labels, layout))
+    if file_column not in table.column_names:
+        raise DataError(f"{labels.name}: there is no column {file_column!r} that names the images")
+    files = [str(value) for value in table.column(file_column).to_pylist()]
+    labelled = table_files.named(labels, lambda: table_files.labels_of(table, done))
+    for row, name in enumerate(files):
+        place = f"{labels.name}: {row_number(row)}, column {file_column!r}"
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DataError(f"{place}: {name!r} leads out of the folder; name images below it")
+        if not (folder / name).is_file():
+            raise DataError(f"{place}: there is no image {name!r}")
+    x = decoder.read(folder, [folder / name for name in files])
+    return Data(name=folder.name, x=x, normalise="per-channel", **{**labelled, "ids": labelled["ids"] or _ids(files)})
+
+
+def _ids(files: list[str]) -> tuple[str, ...]:
+    seen: dict[str, int] = {}
+    for row, name in enumerate(files):
+        if name in seen:
+            raise DataError(f"{row_number(seen[name])} and {row_number(row)} name the same image {name!r}")
+        seen[name] = row
+    return tuple(files)
+
+
+def read_class_folders(folder: Path, decoder: Decoder) -> Data:
+    """Read images whose class is the folder they lie in; a train and a test folder are official parts."""
+    train, test = folder, None
+    if (folder / "train").is_dir() and _folders(folder / "train"):  # and not a class that is called train
+        train, test = folder / "train", folder / "test" if (folder / "test").is_dir() else None
+    classes = tuple(path.name for path in _folders(train))
+    if len(classes) < 2:
+        raise DataError(
+            f"{folder} has {len(classes)} class folders: at least 2 are needed, or a {LABELS} that names the images"
+        )
+    files, y = _files_by_class(train, classes)
+    parts: dict[str, Any] = {}
+    if test is not None:
+        unknown = [path.name for path in _folders(test) if path.name not in classes]
+        if unknown:
+            raise DataError(
+                f"{test / unknown[0]}: there is no such class in {train}.{did_you_mean(unknown[0], classes)}"
+            )
+        test_files, parts["test_y"] = _files_by_class(test, classes)
+        parts["test_x"] = decoder.read(test, test_files)
+    return Data(
+        name=folder.name,
+        x=decoder.read(train, files),
+        y=y,
+        num_classes=len(classes),
+        class_names=classes,
+        ids=tuple(path.relative_to(train).as_posix() for path in files),
+        normalise="per-channel",
+        **parts,
+    )
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _files_by_class(folder: Path, classes: tuple[str, ...]) -> tuple[list[Path], Tensor]:
+    """Return the images of all classes, class by class, and their labels."""
+    files: list[Path] = []
+    counts = []
+    for name in classes:
+        found = image_files(folder / name) if (folder / name).is_dir() else []
+        if not found:
+            raise DataError(f"class folder {folder / name} holds no images ({', '.join(SUFFIXES)})")
+        files += found
+        counts.append(len(found))
+    return files, torch.repeat_interleave(torch.arange(len(classes)), torch.tensor(counts))
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images below a folder, in order of their names; hidden files are left out."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and not path.name.startswith("."))
+    return sorted(path for path in found if path.is_file())
+
+
+def read_images(paths: list[Path], size: int, channels: int = 3) -> Tensor:
+    """Return images as bytes [n, C, size, size]; one that cannot be read is named."""
+    out = torch.empty(len(paths), channels, size, size, dtype=torch.uint8)
+
+    def decode(place: int) -> None:
+        out[place] = torch.from_numpy(_pixels(paths[place], size, channels))
+
+    # Pillow decodes without holding the interpreter's lock.
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for _ in pool.map(decode, range(len(paths)), chunksize=64):
+            pass
+    return out
+
+
+def _pixels(path: Path, size: int, channels: int) -> np.ndarray:
+    """Decode one image, turned as its camera meant it, to [C, size, size]; it is squeezed, not cropped."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as opened:
+            if opened.mode.startswith(("I", "F")):
+                raise ValueError(f"it has {opened.mode} pixels; only 8-bit images are read")
+            image: Any = ImageOps.exif_transpose(opened).convert("RGB" if channels == 3 else "L")
+            if image.size != (size, size):
+                image = image.resize((size, size), Image.Resampling.BICUBIC)
+            return np.array(image).reshape(size, size, channels).transpose(2, 0, 1)
+    # Decoders meet damaged files with every kind of exception.
+    except Exception as error:
+        raise DataError(f"{path} is not a readable image: {one_line(error)}") from None
+
+
+@attrs.frozen(kw_only=True)
+class Decoder:
+    """Decodes images once: what it read before and has not changed since comes from a cache."""
+
+    size: int
+    channels: int = 3
+    cache: Path | None = None
+    """Where decoded images are kept; None: WSL_CACHE_DIR, or the user's cache directory."""
+
+    def read(self, folder: Path, paths: list[Path]) -> Tensor:
+        """Return the images, from the cache if all of their files are still the same."""
+        path = self.cache_file(folder, paths)
+        shape = (len(paths), self.channels, self.size, self.size)
+        images = _load_cached(path, shape)
+        if images is None:
+            images = read_images(paths, self.size, self.channels)
+            _save_cached(path, images)
+        return images
+
+    def cache_file(self, folder: Path, paths: list[Path]) -> Path:
+        """Return where these images are kept: a name made of every file's name, size and time of change."""
+        digest = hashlib.sha256(f"wsl images 1 {self.size} {self.channels} {folder.resolve()}".encode())
+        for path in paths:
+            state = path.stat()
+            digest.update(f"\n{path.relative_to(folder)} {state.st_size} {state.st_mtime_ns}".encode())
+        return (self.cache or _default_cache()) / f"images-{digest.hexdigest()[:32]}.safetensors"
+
+
+def _default_cache() -> Path:
+    given = os.environ.get("WSL_CACHE_DIR")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wsl-toolkit"
+
+
+def _load_cached(path: Path, shape: tuple[int, ...]) -> Tensor | None:
+    """Return the images of a sound cache file, or None: a cache is never worth an error."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        images = load_file(path).get("images") if path.is_file() else None
+    except (SafetensorError, OSError):
+        return None
+    return images if images is not None and images.shape == shape and images.dtype == torch.uint8 else None
+
+
+def _save_cached(path: Path, images: Tensor) -> None:
+    from safetensors.torch import save_file
+
+    try:
+        with replacing(path) as temporary:
+            save_file({"images": images}, temporary)
+    except OSError as error:
+        log.warning("decoded images are not kept: %s (choose another place with WSL_CACHE_DIR)", one_line(error))

@@ -1,0 +1,175 @@
+"""From a dataset to a learning problem: split, scaled, partially labelled; clean labels stay behind a wall.
+
+A `Problem` is what training may see. Its `CleanLabels` are handed to evaluation only, and to an estimator only if it
+declares that it needs them, in which case the candidate sets it gets are the singletons {y}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator, Generator
+from wsl_toolkit.data.dataset import Data, Split, split, transform_inputs
+from wsl_toolkit.data.inputs import StreamedInputs, as_inputs
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.system.memory import free_memory
+from wsl_toolkit.system.random_streams import stream
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class CleanLabels:
+    """True labels of each part, -1 where one is not known; for evaluation."""
+
+    train: Tensor | None
+    validation: Tensor | None
+    test: Tensor | None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Problem:
+    """Inputs and candidate sets of one seed, scaled by the training part."""
+
+    train_x: Tensor | StreamedInputs
+    train_candidates: CandidateSets
+    validation_x: Tensor | StreamedInputs
+    validation_candidates: CandidateSets | None
+    test_x: Tensor | StreamedInputs
+    clean: CleanLabels
+    transform: nn.Module
+    """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
+    num_classes: int
+    input_shape: tuple[int, ...]
+
+
+PARTS = ("train", "validation", "test")
+
+MEMORY_SHARE = 3
+"""A part's inputs are kept as float32 if they take no more than this fraction of the memory that is free."""
+
+
+def make_problem(
+    data: Data,
+    generator: Generator | None,
+    *,
+    seed: int,
+    validation: float,
+    test: float,
+    fold: tuple[int, int] | None = None,
+    clean: Collection[str] = PARTS,
+    twin: Problem | None = None,
+) -> Problem:
+    """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
+
+    `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
+    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `twin` is
+    a problem that differs in its generator alone: its inputs, which are the same, are shared.
+    """
+    parts = split(data, validation, test, stream(seed, "split"))
+    if fold is not None:
+        parts = _folded(parts, *fold, seed)
+    scaled = _ScaledParts.of(data, parts, clean) if twin is None else _ScaledParts.like(twin)
+    known = torch.cat([parts.train, parts.validation]).sort().values
+    candidates = _candidates(data, generator, known, scaled.transform, seed)
+    place = torch.full((len(data.x),), -1)
+    place[known] = torch.arange(len(known))
+    held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
+    return Problem(
+        train_x=scaled.train,
+        train_candidates=candidates.take(place[parts.train]),
+        validation_x=scaled.validation,
+        validation_candidates=held_out,
+        test_x=scaled.test,
+        clean=_clean_labels(data, parts, clean),
+        transform=scaled.transform,
+        num_classes=data.num_classes,
+        input_shape=as_inputs(scaled.train).shape,
+    )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _ScaledParts:
+    """Each part's inputs, scaled by the training part."""
+
+    transform: nn.Module
+    train: Tensor | StreamedInputs
+    validation: Tensor | StreamedInputs
+    test: Tensor | StreamedInputs
+
+    @classmethod
+    def of(cls, data: Data, parts: Split, clean: Collection[str]) -> _ScaledParts:
+        """Learn the scale from the training part, and apply it to all."""
+        transform = data.fit_inputs(parts.train)
+        if "test" not in clean:
+            test = _inputs(transform, data.x[:0])
+        elif parts.test is None:
+            assert data.test_x is not None  # split leaves `test` out only where there is an official part
+            test = _inputs(transform, data.test_x)
+        else:
+            test = _inputs(transform, data.x, parts.test)
+        train, validation = (_inputs(transform, data.x, part) for part in (parts.train, parts.validation))
+        return cls(transform=transform, train=train, validation=validation, test=test)
+
+    @classmethod
+    def like(cls, twin: Problem) -> _ScaledParts:
+        """Return a problem's own."""
+        return cls(transform=twin.transform, train=twin.train_x, validation=twin.validation_x, test=twin.test_x)
+
+
+def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabels:
+    """Return the true labels of the parts that may have them."""
+    labels = data.y if data.y is not None else data.known_y
+    test = data.test_y if parts.test is None else _rows(labels, parts.test)
+    return CleanLabels(
+        train=_rows(labels, parts.train) if "train" in clean else None,
+        validation=_rows(labels, parts.validation) if "validation" in clean else None,
+        test=test if "test" in clean else None,
+    )
+
+
+def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Tensor | StreamedInputs:
+    """Return a part's inputs, transformed once if they then fit into memory, else whenever they are used."""
+    count = len(x) if index is None else len(index)
+    if 4 * count * x.shape[1:].numel() <= free_memory() // MEMORY_SHARE:
+        return transform_inputs(transform, x, index)
+    return StreamedInputs(x, transform, index=index)
+
+
+def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
+    """Cut training and validation parts anew, at random and by no label: fold `number` of `of` validates."""
+    known = torch.cat([parts.train, parts.validation]).sort().values
+    if not 0 <= number < of <= len(known):
+        raise ConfigError(f"fold {number} of {of} cannot be cut from {len(known)} examples")
+    held_out = torch.zeros(len(known), dtype=torch.bool)
+    held_out[torch.randperm(len(known), generator=stream(seed, "folds"))[number::of]] = True
+    return Split(train=known[~held_out], validation=known[held_out], test=parts.test)
+
+
+def _candidates(
+    data: Data, generator: Generator | None, known: Tensor, transform: nn.Module, seed: int
+) -> CandidateSets:
+    if data.candidates is not None:
+        return data.candidates.take(known)
+    if generator is None or data.y is None:
+        raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
+    sets = generator.sample(
+        transform_inputs(transform, data.x, known), data.y[known], data.num_classes, stream(seed, "labels")
+    )
+    return sets.named(data.class_names)
+
+
+def training_candidates(problem: Problem, estimator: Estimator) -> CandidateSets:
+    """Return the sets that an estimator learns from: the singletons {y} only if it declares that it needs them."""
+    if "true_labels" not in estimator.needs:
+        return problem.train_candidates
+    if problem.clean.train is None or bool((problem.clean.train < 0).any()):
+        raise ConfigError(f"estimator {estimator.name} needs true labels, and this dataset does not have all of them")
+    return CandidateSets.from_labels(problem.clean.train, problem.num_classes)
+
+
+def _rows(labels: Tensor | None, index: Tensor) -> Tensor | None:
+    return None if labels is None else labels[index]

@@ -1,0 +1,140 @@
+"""The most likely true label of every example, judged by models that did not learn from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+from torch import Tensor
+
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.errors import DataError
+from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
+from wsl_toolkit.own_data import fitting
+from wsl_toolkit.own_data.audit.report import known_labels
+from wsl_toolkit.own_data.model_file import class_names_of
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.system.random_streams import stream
+from wsl_toolkit.system.signals import StopRequest
+from wsl_toolkit.training.metrics import candidate_confidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Cleaned:
+    """A verdict for every example, in the data's order."""
+
+    label: Tensor
+    """The most likely candidate, [n]."""
+    confidence: Tensor
+    """r_y(x, s): its share of the candidates' probability (Theorem 1 of Wu, Lv and Sugiyama), [n]."""
+    covered: Tensor
+    """Σ_{j∈s} p_j: how much of the model's probability the candidates hold; little is a sign of a wrong set, [n]."""
+    predicted: Tensor
+    """The model's most likely class, candidate or not, [n]."""
+    fold: Tensor
+    """Which part each example was in: it was judged by the model that was fitted without that part, [n]."""
+    rank: Tensor
+    """The place in the list for review, 1 for the example that most needs one, [n]."""
+
+
+def clean(
+    data: Data,
+    registry: Registry,
+    options: fitting.FitOptions,
+    *,
+    folds: int = 5,
+    listener: fitting.Listener | None = None,
+    stop: StopRequest | None = None,
+) -> Cleaned:
+    """Judge every example out of fold: preprocessing, selection and training see the other folds only."""
+    candidates = fitting.own_candidates(data)
+    n = len(data.x)
+    if n < 2 * folds:
+        raise DataError(f"{data.name}: {n} examples are too few for {folds} folds")
+    fold = torch.randperm(n, generator=stream(options.seed, "folds")) % folds
+    confidence, covered = torch.empty(n), torch.empty(n)
+    label, predicted = torch.empty(n, dtype=torch.int64), torch.empty(n, dtype=torch.int64)
+    for number in range(folds):
+        others, held_out = (fold != number).nonzero().flatten(), (fold == number).nonzero().flatten()
+        fitted = fitting.fit(data, registry, options, others, listener, stop)
+        logits = fitted.logits(data.x, held_out)
+        mask = candidates.mask(held_out).cpu()
+        share = candidate_confidence(logits, mask)
+        confidence[held_out], label[held_out] = share.max(1)
+        covered[held_out] = (torch.softmax(logits, 1) * mask).sum(1)
+        predicted[held_out] = logits.argmax(1)
+    return Cleaned(
+        label=label,
+        confidence=confidence,
+        covered=covered,
+        predicted=predicted,
+        fold=fold,
+        rank=review_order(confidence, covered),
+    )
+
+
+def review_order(confidence: Tensor, covered: Tensor) -> Tensor:
+    """Return each example's place in the list for review: least sure of the label first.
+
+    How sure is r_y(x, s) · Σ_{j∈s} p_j = p_y(x): low if the candidates are hard to tell apart, and low too if the model
+    believes in none of them. Equal ones keep their order.
+    """
+    order = torch.argsort(confidence * covered, stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(1, len(order) + 1)
+    return rank
+
+
+def to_frame(data: Data, found: Cleaned) -> pd.DataFrame:
+    """Return one row for each example, by class names: label, confidence, candidates, place in the review."""
+    import json
+
+    import numpy as np
+    import pandas as pd
+
+    names = np.array(class_names_of(data), dtype=object)
+    sets = fitting.own_candidates(data).to_sets()
+    return pd.DataFrame(
+        {
+            "id": list(data.ids) if data.ids is not None else np.arange(len(data.x)),
+            "label": names[found.label.numpy()],
+            "confidence": found.confidence.double().numpy(),
+            "candidates": [json.dumps([names[j] for j in members], ensure_ascii=False) for members in sets],
+            "predicted": names[found.predicted.numpy()],
+            "candidates_probability": found.covered.double().numpy(),
+            "fold": found.fold.numpy(),
+            "review": found.rank.numpy(),
+        }
+    )
+
+
+def summarise(data: Data, found: Cleaned) -> dict[str, Any]:
+    """Return how sure the labels are and, where true labels are known, how many are right."""
+    candidates = fitting.own_candidates(data)
+    labels = known_labels(data)
+    known = None if labels is None else (labels >= 0).nonzero().flatten()
+    summary: dict[str, Any] = {
+        "examples": len(data.x),
+        "mean_confidence": float(found.confidence.double().mean()),
+        "predicted_outside_candidates": int((found.label != found.predicted).sum()),
+        "known_labels": 0 if known is None else len(known),
+        "accuracy": None,
+        "accuracy_of_most_frequent_candidate": None,
+    }
+    if labels is not None and known is not None:
+        baseline = most_frequent_candidate(candidates)
+        summary["accuracy"] = float((found.label[known] == labels[known]).double().mean())
+        summary["accuracy_of_most_frequent_candidate"] = float((baseline[known] == labels[known]).double().mean())
+    return summary
+
+
+def most_frequent_candidate(candidates: CandidateSets) -> Tensor:
+    """Return for every example the candidate that most sets hold: what one can do without looking at x, [n]."""
+    counts = candidates.class_counts().cpu().double()
+    step = max(1, CHUNK_CELLS // candidates.num_classes)
+    masks = (candidates.mask(slice(i, i + step)).cpu() for i in range(0, len(candidates), step))
+    return torch.cat([torch.where(mask, counts, -1.0).argmax(1) for mask in masks])

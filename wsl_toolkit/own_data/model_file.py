@@ -1,0 +1,178 @@
+"""A fitted model in one file: safetensors weights, and JSON in its header that says how to use them. No pickle.
+
+The file holds the network's weights, what the preprocessing learned, the class names and the table's columns, so
+that raw rows are all that a user of the model needs.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Backbone
+from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
+from wsl_toolkit.data.table_schema import TableSchema, TableTransform
+from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
+from wsl_toolkit.own_data.fitting import Fitted
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.training.engine import predict
+from wsl_toolkit.version import __version__
+
+FORMAT = "wsl-model-1"
+ROWS = 65_536
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Model:
+    """A network with its preprocessing, its class names and the story of how it came about."""
+
+    network: nn.Module
+    transform: nn.Module
+    class_names: tuple[str, ...]
+    schema: TableSchema | None
+    """The columns of a table; None where inputs are plain arrays."""
+    input_shape: tuple[int, ...]
+    """The shape of one raw example."""
+    about: dict[str, Any]
+    """Backbone, estimator, training, held-out report: what JSON can hold."""
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """Return p(y|x) of raw inputs, [n, K], chunk by chunk."""
+        if tuple(x.shape[1:]) != self.input_shape:
+            raise DataError(
+                f"the model takes examples of shape {shape_text(self.input_shape)}, not {shape_text(x.shape[1:])}"
+            )
+        parts = [torch.softmax(predict(self.network, transform_inputs(self.transform, p)), 1) for p in x.split(ROWS)]
+        return torch.cat(parts) if parts else torch.empty(0, len(self.class_names))
+
+    def save(self, path: Path) -> None:
+        """Write the model as one file, atomically."""
+        from safetensors.torch import save
+
+        tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
+        tensors |= {f"transform.{name}": value for name, value in self.transform.state_dict().items()}
+        meta = {
+            "format": FORMAT,
+            "version": __version__,
+            "transform": type(self.transform).__name__,
+            "class_names": list(self.class_names),
+            "schema": None if self.schema is None else self.schema.to_json(),
+            "input_shape": list(self.input_shape),
+            "about": self.about,
+        }
+        contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        text = json.dumps(meta, ensure_ascii=False)
+        write_atomically(path, save(contiguous, metadata={"wsl": text}))
+
+    @classmethod
+    def load(cls, path: Path, registry: Registry) -> Model:
+        """Read a model; its backbone must be installed. A truncated or foreign file is refused."""
+        tensors, meta = _read(path)
+        try:
+            network_input = tuple(int(side) for side in meta["about"]["network_input"])
+            backbone = dict(meta["about"]["backbone"])
+            class_names = tuple(str(name) for name in meta["class_names"])
+            schema = None if meta["schema"] is None else TableSchema.from_json(meta["schema"])
+            input_shape = tuple(int(side) for side in meta["input_shape"])
+            transform = _transform(meta["transform"], tensors)
+            name = backbone.pop("name")
+        except WslError as error:
+            raise type(error)(f"{path} is not a complete model: {error}") from None
+        except Exception as error:  # a damaged header can be wrong in every way
+            raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
+        network = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
+        weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{path} does not fit its own backbone (another version of it?): {reason}") from None
+        return cls(
+            network=network.eval(),
+            transform=transform,
+            class_names=class_names,
+            schema=schema,
+            input_shape=input_shape,
+            about=meta["about"],
+        )
+
+
+def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Build the network of a model; the sizes in a damaged header may be impossible, or larger than any memory."""
+    try:
+        return backbone.build(network_input, num_classes)
+    except WslError as error:
+        raise type(error)(f"{path} is not a complete model: {error}") from None
+    except Exception as error:
+        raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
+    """Return the model that a fit came to."""
+    if type(fitted.transform) not in (Scaler, TableTransform):
+        raise ConfigError(
+            f"the preprocessing {type(fitted.transform).__name__} cannot be saved without a pickle: "
+            "use a dataset that is scaled, or a table"
+        )
+    network_input = list(transform_inputs(fitted.transform, data.x[:1]).shape[1:])
+    return Model(
+        network=fitted.network.cpu().eval(),
+        transform=fitted.transform,
+        class_names=class_names_of(data),
+        schema=data.normalise if isinstance(data.normalise, TableSchema) else None,
+        input_shape=data.input_shape,
+        about={**about, "data": data.name, "network_input": network_input},
+    )
+
+
+def class_names_of(data: Data) -> tuple[str, ...]:
+    """Return the class names, or numbers where there are none."""
+    own = data.candidates.class_names if data.candidates is not None else None
+    return data.class_names or own or tuple(str(j) for j in range(data.num_classes))
+
+
+def shape_text(shape: Any) -> str:
+    """Return a shape as people write it."""
+    return " × ".join(str(side) for side in shape) or "one number"
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = (file.metadata() or {}).get("wsl")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataError(f"there is no model at {path}") from None
+    except (SafetensorError, OSError, struct.error) as error:
+        raise DataError(f"{path} is not a readable model (truncated?): {error}") from None
+    try:
+        meta = json.loads(header or "{}")
+    except ValueError as error:
+        raise DataError(f"{path} is not a readable model: its header is damaged ({error})") from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise DataError(f"{path} is a safetensors file, but not a model that `wsl fit` wrote")
+    return tensors, meta
+
+
+def _transform(kind: str, tensors: dict[str, Tensor]) -> nn.Module:
+    learned = {name.removeprefix("transform."): t for name, t in tensors.items() if name.startswith("transform.")}
+    if kind == "Scaler":
+        return Scaler(learned["shift"], learned["spread"])
+    if kind == "TableTransform":
+        return TableTransform(
+            numeric=learned["numeric"],
+            fill=learned["fill"],
+            shift=learned["shift"],
+            spread=learned["spread"],
+            categorical=(learned["source"], learned["code"]),
+        )
+    raise ValueError(f"unknown preprocessing {kind!r}")

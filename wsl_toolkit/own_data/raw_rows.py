@@ -1,0 +1,111 @@
+"""Raw rows without labels, as a model takes them: for prediction, where a file need hold nothing but inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wsl_toolkit.data.formats import images, table_files
+from wsl_toolkit.data.formats.mat_files import read_variables
+from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from wsl_toolkit.own_data.model_file import Model
+
+TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}
+ARRAYS = (".npz", ".mat")
+
+
+def read_raw(path: Path, model: Model, id_column: str | None = None) -> tuple[Tensor, list[str] | None]:
+    """Return the raw inputs in a file and, where a column names them, the examples' ids."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        return _from_images(path, model)
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    try:
+        if suffix in TABLES:
+            return _from_table(path, model, id_column)
+        if suffix in ARRAYS:
+            return _from_arrays(path, model), None
+    except WslError as error:
+        raise type(error)(f"{path.name}: {error}") from None
+    # Parsers meet damaged files with every kind of exception.
+    except Exception as error:
+        raise DataError(f"{path} cannot be read: {one_line(error)} (is it complete?)") from None
+    raise DataError(f"{path.name}: rows to predict come as {', '.join([*TABLES, *ARRAYS])}, not as {suffix!r}")
+
+
+def _from_images(folder: Path, model: Model) -> tuple[Tensor, list[str]]:
+    """Return all images below a folder, in the size that the model takes, with their names as ids."""
+    paths = images.image_files(folder)
+    if not paths:
+        raise DataError(f"{folder} holds no images")
+    if len(model.input_shape) != 3:
+        raise DataError("the model was not fitted on images")
+    channels, size, _ = model.input_shape
+    return images.read_images(paths, size, channels), [str(path.relative_to(folder)) for path in paths]
+
+
+def _from_table(path: Path, model: Model, id_column: str | None) -> tuple[Tensor, list[str] | None]:
+    if model.schema is None:
+        raise DataError(
+            f"the model was fitted on arrays of shape {tuple(model.input_shape)} without column names: "
+            f"predict from {' or '.join(ARRAYS)}, or fit it on a table"
+        )
+    wanted = [*model.schema.names, *([id_column] if id_column else [])]
+    table = read_table(path, wanted)
+    x = model.schema.encode(table)
+    ids = None if id_column is None else [str(value) for value in table.column(id_column).to_pylist()]
+    return x, ids
+
+
+def read_table(path: Path, columns: list[str]) -> pa.Table:
+    """Read some columns of a table, text files as text; a row of the wrong width is refused by its number."""
+    if path.suffix.lower() == ".parquet":
+        import pyarrow.parquet as pq
+
+        names = pq.read_schema(path).names
+    else:
+        names = table_files.header_of(path, TABLES[path.suffix.lower()])
+    for name in columns:
+        if name not in names:
+            raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
+    if path.suffix.lower() == ".parquet":
+        return pq.read_table(path, columns=columns)
+    others = [name for name in names if name not in columns]
+    return table_files.parse_csv(path, TABLES[path.suffix.lower()], columns, skip=others, header=names)
+
+
+def _from_arrays(path: Path, model: Model) -> Tensor:
+    if model.schema is not None:
+        raise DataError(f"the model takes the columns {', '.join(model.schema.names[:5])}, …: predict from a table")
+    if path.suffix.lower() == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            if "x" not in archive:
+                raise DataError("it has no array x")
+            array = archive["x"]
+    else:
+        array = _mat_variable(path, "data")
+    array = np.asarray(array.todense() if hasattr(array, "todense") else array)
+    wanted = model.about.get("input_dtype", "float64")
+    x = torch.from_numpy(np.ascontiguousarray(array, dtype=wanted))
+    x = x.unsqueeze(1) if x.ndim == 3 else x
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
+        column = int((~torch.isfinite(x[row])).flatten().nonzero()[0])
+        raise DataError(f"example {row} has NaN or infinity at feature {column}: the model knows no missing values")
+    return x
+
+
+def _mat_variable(path: Path, name: str) -> Any:
+    found = read_variables(path, [name])
+    if name not in found:
+        raise DataError(f"it has no variable {name!r}")
+    return found[name]

@@ -1,0 +1,194 @@
+"""A model as an MLflow folder: `mlflow models serve` answers raw rows, `mlflow.pyfunc` loads it, nothing is pickled.
+
+MLflow finds this module by its name in the folder's MLmodel file and calls `_load_pyfunc`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import torch
+from torch import Tensor
+
+from wsl_toolkit.errors import ConfigError, DataError, TrackingError, one_line
+from wsl_toolkit.own_data.model_file import Model
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from wsl_toolkit.runs.tracking.store import Tracker
+
+WEIGHTS = "model.safetensors"
+LABEL, PROBABILITY = "label", "probability"
+
+
+def find_weights(folder: Path) -> Path:
+    """Return the weight file of a model: the folder that `wsl fit` wrote, or the file itself."""
+    if folder.is_file():
+        return folder
+    for found in (folder / "data" / WEIGHTS, folder / WEIGHTS):
+        if found.is_file():
+            return found
+    what = "has no model in it" if folder.is_dir() else "does not exist"
+    raise DataError(f"{folder} {what}: give the folder that `wsl fit --out` wrote")
+
+
+def check_free(folder: Path) -> None:
+    """Refuse to write a model over something that is not a model."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "MLmodel").is_file()):
+        raise ConfigError(f"{folder} exists and is not a model: choose another --out")
+
+
+def write_folder(model: Model, folder: Path, example: Tensor) -> None:
+    """Write weights, signature, input example and requirements; readers see the old folder or the new one."""
+    from wsl_toolkit.runs.tracking.store import import_mlflow
+
+    mlflow = import_mlflow()
+    check_free(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        model.save(work / WEIGHTS)
+        mlflow.pyfunc.save_model(path=str(work / "model"), **_pyfunc(model, work / WEIGHTS, example))
+        if folder.exists():
+            folder.rename(work / "old")
+        (work / "model").rename(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {one_line(error)}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def requirements() -> list[str]:
+    """Return what a server needs: this toolkit brings the rest."""
+    return [f"wsl-toolkit=={__version__}", f"torch=={torch.__version__.split('+')[0]}"]
+
+
+def raw_rows(model: Model, x: Tensor) -> Any:
+    """Return raw inputs as a user has them: a data frame of a table's columns, or an array."""
+    if model.schema is None:
+        return x.numpy()
+    import pandas as pd
+
+    columns = model.schema.decode(x)
+    # Missing texts as None and missing numbers as NaN, so that each column keeps one type.
+    frame = {
+        column.name: columns[column.name].to_numpy(zero_copy_only=False)
+        if column.categories is None
+        else np.array(columns[column.name].to_pylist(), dtype=object)
+        for column in model.schema.columns
+    }
+    return pd.DataFrame(frame)
+
+
+def signature(model: Model) -> Any:
+    """Return MLflow's signature: raw columns (or an array) in; label, its probability, one column a class out."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+
+    outputs = Schema(
+        [ColSpec("string", LABEL), ColSpec("double", PROBABILITY)]
+        + [ColSpec("double", name) for name in class_columns(model)]
+    )
+    if model.schema is None:
+        kind = np.dtype(model.about.get("input_dtype", "float64"))
+        return ModelSignature(Schema([TensorSpec(kind, (-1, *model.input_shape))]), outputs)
+    inputs = [
+        ColSpec("double" if column.categories is None else "string", column.name, required=False)
+        for column in model.schema.columns
+    ]
+    return ModelSignature(Schema(inputs), outputs)
+
+
+def class_columns(model: Model) -> list[str]:
+    """Return the names of the probability columns, 'p(<class>)'."""
+    return [f"p({name})" for name in model.class_names]
+
+
+def predictions(model: Model, probabilities: Tensor) -> pd.DataFrame:
+    """Return label, its probability, and the probability of every class, as a data frame."""
+    import pandas as pd
+
+    best, place = probabilities.max(1)
+    frame = {LABEL: np.array(model.class_names, dtype=object)[place.numpy()], PROBABILITY: best.double().numpy()}
+    columns = dict(zip(class_columns(model), probabilities.double().numpy().T, strict=True))
+    return pd.DataFrame({**frame, **columns})
+
+
+@attrs.frozen
+class ServedModel:
+    """What MLflow calls: `predict` on a data frame of raw rows or an array of raw inputs."""
+
+    model: Model
+
+    def predict(self, data: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Return the predictions of raw rows."""
+        return predictions(self.model, self.model.probabilities(self._inputs(data)))
+
+    def _inputs(self, data: Any) -> Tensor:
+        if self.model.schema is None:
+            values = data.to_numpy() if hasattr(data, "to_numpy") else np.asarray(data)
+            return torch.from_numpy(np.ascontiguousarray(values)).reshape(len(values), *self.model.input_shape)
+        import pyarrow as pa
+
+        frame = data.copy()
+        for column in self.model.schema.columns:
+            if column.name not in frame.columns:
+                frame[column.name] = None  # an optional column that was not sent: missing throughout
+        return self.model.schema.encode(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def _load_pyfunc(path: str) -> ServedModel:
+    """Load the model for MLflow; `path` is the weight file, or the folder that holds it."""
+    return ServedModel(Model.load(find_weights(Path(path)), load_plugins().registry))
+
+
+def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str) -> str:
+    """Record a fit as an MLflow run: parameters, held-out metrics, the data's digest, and the model that serves."""
+    from wsl_toolkit.runs.tracking.store import import_mlflow, redact, speaking_to
+    from wsl_toolkit.system import environment
+
+    mlflow = import_mlflow()
+    about, held_out = model.about, model.about["held_out"]
+    params = {f"{role}.{key}": str(value) for role in ("estimator", "backbone") for key, value in about[role].items()}
+    params |= {key: str(value) for key, value in about["training"].items()}
+    found = {"held_out/covering_rate": held_out["covering_rate"]}
+    found["held_out/approximated_accuracy"] = held_out["approximated_accuracy"]
+    if held_out["accuracy"] is not None:
+        found["test/accuracy"] = held_out["accuracy"]
+    name = f"{about['estimator']['name']} | {data_name} | {about['backbone']['name']}"
+    try:
+        tags = {**environment.tags(), "mlflow.note.content": f"**{name}**, by `wsl fit`", "wsl.data_digest": digest}
+        with (
+            speaking_to(tracker.uri),
+            mlflow.start_run(run_name=name, experiment_id=tracker.experiment_id, tags=tags) as run,
+        ):
+            tracker.client.update_run(run.info.run_id, status="SCHEDULED")  # should it be killed now: never RUNNING
+            mlflow.log_params(params)
+            mlflow.log_metrics(found)
+            with tempfile.TemporaryDirectory() as work:
+                model.save(Path(work) / WEIGHTS)
+                mlflow.pyfunc.log_model(name="model", **_pyfunc(model, Path(work) / WEIGHTS, example))
+    except mlflow.exceptions.MlflowException as error:
+        raise TrackingError(
+            f"the model is written, but {redact(tracker.uri)} did not take the record: {redact(one_line(error))}"
+        ) from None
+    return str(run.info.run_id)
+
+
+def _pyfunc(model: Model, weights: Path, example: Tensor) -> dict[str, Any]:
+    """Return what MLflow needs to know of a model, wherever it is written."""
+    return {
+        "loader_module": "wsl_toolkit.own_data.serving",
+        "data_path": str(weights),
+        "signature": signature(model),
+        "input_example": raw_rows(model, example),
+        "pip_requirements": requirements(),
+    }

@@ -1,1 +1,0 @@
-"""Figures, in one style: colour-blind safe, readable in print, no window needed."""

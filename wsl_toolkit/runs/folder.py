@@ -1,0 +1,304 @@
+"""A run's own record on disk: what it is, a line for each epoch, how it ended. The source of truth.
+
+    <home>/runs/<id>/
+        run.json              what the run is, what is known of its end, and whether the tracking store has it all
+        process.json          which process is at it; there only while one is
+        config.toml           the resolved configuration
+        records.jsonl         a line for each epoch
+        result.json           the result; its presence means that the run is complete
+        candidates.safetensors, checkpoints/
+        undelivered/          artifacts that the tracking store did not take, laid out as they belong there
+
+The folder is called by the run's id in the tracking store, or `offline-…` as long as the store has not given it one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.errors import ConfigError, DataError, ResourceError, did_you_mean, one_line
+from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.processes import Process
+from wsl_toolkit.training.engine import EpochRecord
+
+OFFLINE = "offline-"
+RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
+_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_KINDS = {
+    "name": str, "params": dict, "tags": dict, "description": str, "parent": str, "status": str, "message": str,
+    "started": int, "ended": int, "experiment": str, "store": str, "data_dir": str, "inputs": list, "summary": dict,
+}  # fmt: skip
+"""What the facts of a run are, where they are known."""
+
+
+@attrs.frozen(kw_only=True)
+class TimedRecord:
+    """An epoch's record and when it was made (milliseconds), by which a tracking store knows a repetition."""
+
+    record: EpochRecord
+    time: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What a tracking store gets of it."""
+        return {**self.record.metrics, "time/epoch_seconds": self.record.seconds}
+
+
+class RunFolder:
+    """One run's folder."""
+
+    def __init__(self, home: Path, run_id: str, *, make: bool = True) -> None:
+        if not _SAFE_ID.fullmatch(run_id):
+            raise ConfigError(f"{run_id!r} is no run id: letters, digits, '-' and '_' only")
+        self.home = home
+        self.path = home / "runs" / run_id
+        try:
+            if make:
+                self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{home} cannot be written ({one_line(error)}): run in a directory of your own") from None
+        self._facts = _read_facts(self.path / "run.json")
+
+    @classmethod
+    def new(cls, home: Path) -> RunFolder:
+        """Make a folder for a run that the tracking store does not know yet."""
+        return cls(home, f"{OFFLINE}{uuid.uuid4().hex}")
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the store's, or a local one until the store has given one."""
+        return self.path.name
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the tracking store has not given an id yet."""
+        return self.run_id.startswith(OFFLINE)
+
+    def take_id(self, run_id: str) -> None:
+        """Call the folder by the id that the store gave."""
+        new = self.path.with_name(run_id)
+        os.replace(self.path, new)
+        self.path = new
+
+    def discard(self) -> None:
+        """Remove the folder of a run that never began."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # ---------------------------------------------------------------- facts
+
+    def fact(self, name: str, default: Any = None) -> Any:
+        """Return something known of the run."""
+        return self._facts.get(name, default)
+
+    def note(self, **facts: Any) -> None:
+        """Write down something known of the run."""
+        changed = {**self._facts, **facts}
+        if changed != self._facts:
+            self._facts = changed
+            self._write("run.json", json.dumps(changed, indent=1))
+
+    def write_config(self, toml: str) -> None:
+        """Keep the resolved configuration."""
+        self._write("config.toml", toml)
+
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Keep the result; its presence means that the run is complete."""
+        self._write("result.json", json.dumps(result, indent=2))
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the result of a complete run, else None."""
+        return _read_json(self.path / "result.json") or None
+
+    def _write(self, name: str, text: str) -> None:
+        with _disk(self.path):
+            write_atomically(self.path / name, text)
+
+    # -------------------------------------------------------------- process
+
+    def enter(self) -> None:
+        """Say that this process is at the run; refuse if another one is."""
+        other = self.process()
+        if other is not None and other != Process.current():
+            if not other.is_local():
+                raise ConfigError(
+                    f"run {self.run_id} was begun on {other.host} by process {other.pid}, and nothing says that it has "
+                    f"ended: resume it there, or delete {self.path / 'process.json'} if you know better"
+                )
+            if other.is_alive():
+                raise ConfigError(f"run {self.run_id} is still at work (process {other.pid}): stop it first, or wait")
+        self._write("process.json", json.dumps(attrs.asdict(Process.current())))
+
+    def leave(self, status: str, message: str = "") -> None:
+        """Say how the run ended, and that nobody is at it any more."""
+        self.note(status=status, message=message, ended=_now(), delivered=False)
+        (self.path / "process.json").unlink(missing_ok=True)
+
+    def process(self) -> Process | None:
+        """Return the process that is, or was when it died, at the run."""
+        try:
+            return Process(**_read_json(self.path / "process.json"))
+        except TypeError:
+            return None
+
+    # -------------------------------------------------------------- records
+
+    def append(self, record: EpochRecord) -> TimedRecord:
+        """Add an epoch's line; a reader ignores a last line that was cut short."""
+        timed = TimedRecord(record=record, time=_now())
+        with _disk(self.path), (self.path / "records.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_line(timed))
+        return timed
+
+    def records(self) -> list[TimedRecord]:
+        """Return the epochs so far, in order."""
+        try:
+            lines = (self.path / "records.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+        found: dict[int, TimedRecord] = {}
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that was cut short
+                values = json.loads(line)
+                record = EpochRecord(epoch=values["epoch"], metrics=values["metrics"], seconds=values["seconds"])
+                found.setdefault(record.epoch, TimedRecord(record=record, time=values["time"]))
+        return [found[epoch] for epoch in sorted(found)]
+
+    def restore_records(self, known: list[EpochRecord]) -> list[TimedRecord]:
+        """Write the records anew without the remains of a line; what a checkpoint knows, it knows better."""
+        kept = {timed.record.epoch: timed for timed in self.records()}
+        for record in known:
+            before = kept.get(record.epoch)
+            kept[record.epoch] = TimedRecord(record=record, time=before.time if before else _now())
+        last = 0
+        while last + 1 in kept:
+            last += 1
+        timed = [kept[epoch] for epoch in range(1, last + 1)]
+        self._write("records.jsonl", "".join(_line(item) for item in timed))
+        return timed
+
+
+def all_folders(home: Path) -> Iterator[RunFolder]:
+    """Return the folder of every run whose record can be read, in a steady order."""
+    for path in sorted((home / "runs").glob("*/run.json")):
+        with contextlib.suppress(ConfigError, DataError):
+            folder = RunFolder(home, path.parent.name, make=False)
+            if (
+                folder.fact("started") is not None
+            ):  # else it was given its id at this very moment, and is called by that
+                yield folder
+
+
+def damaged_records(home: Path) -> Iterator[str]:
+    """Say of each run whose record cannot be read what is wrong with it."""
+    for path in sorted((home / "runs").glob("*/run.json")):
+        try:
+            _read_facts(path)
+        except DataError as error:
+            yield str(error)
+
+
+def children_of(folder: RunFolder) -> dict[int, RunFolder]:
+    """Return the folders of a run's trials by seed."""
+    found = (other for other in all_folders(folder.home) if other.fact("parent") == folder.run_id)
+    return {int(other.fact("params", {})["seed"]): other for other in found}
+
+
+def dead_folders(home: Path) -> Iterator[RunFolder]:
+    """Return the runs whose process of this machine is gone, though they never said that they ended."""
+    for path in sorted((home / "runs").glob("*/process.json")):
+        try:
+            folder = RunFolder(home, path.parent.name, make=False)
+        except (ConfigError, DataError):
+            continue  # nobody can tell what became of it: its checkpoints are left alone
+        process = folder.process()
+        ended_well = process is None and not path.exists()  # while this was looked at
+        if not ended_well and (process is None or (process.is_local() and not process.is_alive())):
+            yield folder
+
+
+def bury(folder: RunFolder) -> None:
+    """Write down that a run's process died without a word."""
+    process = folder.process()
+    if folder.result() is not None:
+        # Everything was done; only the last word is missing.
+        folder.leave(FINISHED)
+        return
+    who = f"process {process.pid}" if process else "its process"
+    folder.leave(KILLED, f"{who} died without a word: killed, out of memory, or the machine went down")
+
+
+def find_folder(home: Path, given: str) -> RunFolder:
+    """Return the folder of a run, by its id or by the folder's own path."""
+    path = Path(given.replace("\0", "?"))
+    if (path / "run.json").is_file() and path.resolve().parent.name == "runs":
+        path = path.resolve()
+        return RunFolder(path.parents[1], path.name)
+    if _SAFE_ID.fullmatch(given) and (home / "runs" / given / "run.json").is_file():
+        return RunFolder(home, given)
+    known = [path.parent.name for path in (home / "runs").glob("*/run.json")]
+    raise ConfigError(
+        f"there is no run {given!r} in {home / 'runs'}.{did_you_mean(given, known)} "
+        "Give a run id, or the path of a run's folder"
+    )
+
+
+@contextlib.contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Say it plainly if the disk is full or may not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{path} cannot be written ({error.strerror or error}): make room or give rights, then go on with "
+            f"wsl run --resume {path.name}"
+        ) from None
+
+
+def _line(timed: TimedRecord) -> str:
+    return json.dumps({**attrs.asdict(timed.record), "time": timed.time}) + "\n"
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    """Return what is known of a run; a record that is there and cannot be read must not pass for none."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        facts, reason = None, one_line(error)
+    else:
+        reason = "it is not the record of a run"
+    if not isinstance(facts, dict) or not all(isinstance(facts.get(key), kind | None) for key, kind in _KINDS.items()):
+        raise DataError(
+            f"{path} is damaged ({reason}): restore it from a backup, or remove {path.parent} and start the run anew"
+        )
+    return facts
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object, or an empty one if there is none that can be read."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def same_metrics(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
+    """Return whether two records agree to the last bit; NaN agrees with NaN."""
+    return {k: repr(float(v)) for k, v in one.items()} == {k: repr(float(v)) for k, v in other.items()}

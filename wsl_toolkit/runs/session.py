@@ -1,0 +1,131 @@
+"""What the trials of a run share, and how a run is opened and truthfully closed, on disk and in the store."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from wsl_toolkit.components import Backbone, Estimator, Generator
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.errors import InterruptedRunError, TrackingError, WslError, one_line
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.folder import FAILED, FINISHED, KILLED, RUNNING, RunFolder
+from wsl_toolkit.runs.tracking.store import RunFacts, Tracker, redact
+from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
+from wsl_toolkit.system.signals import StopRequest
+from wsl_toolkit.training.config import RunConfig
+from wsl_toolkit.training.distributed import Ranks
+from wsl_toolkit.training.engine import EpochRecord
+
+
+class Listener(Protocol):
+    """Whoever shows a run's progress."""
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """A trial begins."""
+
+    def epoch(self, record: EpochRecord) -> None:
+        """An epoch ended."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know, said once."""
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """The configured components of a run; there is no generator where the data has candidate sets."""
+
+    data: Data
+    generator: Generator | None
+    estimator: Estimator
+    backbone: Backbone
+
+
+@attrs.frozen(kw_only=True)
+class Session:
+    """What all trials of a run share."""
+
+    config: RunConfig
+    registry: Registry
+    tracker: Tracker
+    listener: Listener
+    parts: Parts
+    stop: StopRequest
+    checkpoint_every: int | None
+    data_dir: Path
+    ranks: Ranks | None = None
+    """The processes that train together, of which this is the first; None: it is alone."""
+    said: set[str] = attrs.field(factory=set)
+
+    def note_once(self, kind: str, text: str) -> None:
+        """Say something the first time only."""
+        if kind not in self.said:
+            self.said.add(kind)
+            self.listener.note(text)
+
+
+@contextlib.contextmanager
+def tracked_in(session: Session, facts: RunFacts, config: RunConfig, folder: RunFolder | None) -> Iterator[TrackedRun]:
+    """Open a run and its folder, and end it truthfully: FINISHED, KILLED by the user, or FAILED with its message."""
+    tracked = _reopen(session, folder) if folder is not None else _begin(session, facts, config)
+    try:
+        yield tracked
+    except InterruptedRunError as error:
+        tracked.finish(KILLED, str(error))
+        raise error.advise(f"go on with: wsl run --resume {tracked.run_id}") from None
+    except KeyboardInterrupt:
+        tracked.finish(KILLED, "stopped by Ctrl-C")
+        raise
+    except BaseException as error:
+        tracked.finish(FAILED, redact(str(error) if isinstance(error, WslError) else one_line(error)))
+        raise
+    else:
+        tracked.finish(FINISHED)
+    finally:
+        if tracked.warning:
+            session.listener.note(tracked.warning)
+
+
+def _begin(session: Session, facts: RunFacts, config: RunConfig) -> TrackedRun:
+    folder = RunFolder.new(session.tracker.home)
+    try:
+        folder.enter()
+        folder.write_config(config.to_toml())  # before run.json, by which a folder becomes one that can be resumed
+        folder.note(
+            **attrs.asdict(facts),
+            status=RUNNING,
+            started=int(time.time() * 1000),
+            experiment=session.tracker.experiment,
+            store=session.tracker.label,
+            data_dir=str(session.data_dir),
+        )
+        tracked = TrackedRun(session.tracker, folder)
+        # The trials of a run that is under way must not be lost to a server that is away for a while.
+        tracked.begin(offline_allowed=facts.parent is not None)
+    except TrackingError as error:
+        # The store may have made the run although it did not say so: keep the folder until that is known.
+        folder.note(refused=True)
+        folder.leave(FAILED, str(error))
+        raise
+    except BaseException:
+        folder.discard()
+        raise
+    tracked.log_text(config.to_toml(), "config.toml")
+    return tracked
+
+
+def _reopen(session: Session, folder: RunFolder) -> TrackedRun:
+    folder.enter()
+    folder.note(status=RUNNING, message="", resumed=folder.fact("resumed", 0) + 1)
+    tracked = TrackedRun(session.tracker, folder)
+    try:
+        tracked.reopen()
+    except BaseException as error:
+        folder.leave(KILLED, one_line(error))
+        raise
+    return tracked

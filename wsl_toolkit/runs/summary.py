@@ -1,0 +1,120 @@
+"""How a run is told to people: its name, its notes, its description, its figure, its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator, Generator
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.parameters import parameters_of, plain
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.result import RunResult
+from wsl_toolkit.training.assumptions import mismatch
+from wsl_toolkit.training.config import RunConfig
+from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.train import TrialOutcome
+
+SHOWN = {
+    "test/accuracy": "test accuracy",
+    "train/risk": "empirical risk",
+    "validation/covering_rate": "covering rate (held out)",
+    "validation/approximated_accuracy": "approximated accuracy (held out)",
+    "validation/oracle_accuracy": "oracle accuracy (held out, reads clean labels)",
+    "candidates/mean_size": "mean |s|",
+}
+"""The metrics that a person wants first, in order."""
+
+
+def component_label(config: RunConfig, role: str) -> str:
+    """Return 'name' or 'name(key=value, …)': a generator's numbers, and whatever is not at its default."""
+    name, values = config.components[role]
+    known = parameters_of(load_plugins().registry.get(role, name))
+    shown = {
+        key: f"{value:g}" if isinstance(value, float) else value
+        for key, value in values.items()
+        if value != plain(known[key].default) or (role == "generator" and isinstance(value, int | float))
+    }
+    text = ", ".join(f"{key}={value}" for key, value in shown.items())
+    return f"{name}({text})" if text and len(text) <= 60 else name
+
+
+def run_name(config: RunConfig) -> str:
+    """Return a human name: method on setting, data, network."""
+    parts = [
+        component_label(config, role)
+        for role in ("estimator", "generator", "dataset", "backbone")
+        if role in config.components
+    ]
+    return " | ".join(parts)
+
+
+def notes(estimator: Estimator, generator: Generator | None) -> tuple[str, ...]:
+    """Return what the user should know before believing the result."""
+    found = []
+    if not estimator.trains:
+        found.append(
+            f"{estimator.name} is of theoretical interest: its gradient vanishes where it should guide training"
+        )
+    if "true_labels" in estimator.needs:
+        found.append(f"{estimator.name} reads the true labels: an upper bound, not a partial-label method")
+    outside = mismatch(type(estimator), type(generator)) if generator is not None else None
+    return (*found, outside) if outside else tuple(found)
+
+
+def verdict(said: Sequence[str]) -> dict[str, str]:
+    """Return the notes as a tag, so that such runs can be found."""
+    return {"wsl.notes": "; ".join(said)} if said else {}
+
+
+def provenance(config: RunConfig, registry: Registry) -> dict[str, str]:
+    """Return who provided each component."""
+    return {
+        f"wsl.provenance.{role}": str(registry.entry(role, name).owner) for role, (name, _) in config.components.items()
+    }
+
+
+def describe_start(config: RunConfig, estimator: Estimator, said: Sequence[str]) -> str:
+    """Return the description of a run that is under way."""
+    lines = [f"**{run_name(config)}**", "", type(estimator).summary(), *(f"- Note: {note}" for note in said)]
+    return "\n".join(lines)
+
+
+def describe_result(result: RunResult) -> str:
+    """Return a finished run's description: what it was and how well it did."""
+    trials = len(result.trials)
+    lines = [f"**{result.name}**", "", f"{trials} trial{'s' if trials > 1 else ''}", "", "| | |", "|---|---|"]
+    lines += [f"| {label} | {shown_value(result, key)} |" for key, label in SHOWN.items() if key in result.mean]
+    return "\n".join([*lines, "", *(f"- Note: {note}" for note in result.notes)])
+
+
+def shown_value(result: RunResult, key: str) -> str:
+    """Return 'mean ± standard error', or the value of a single trial."""
+    value = f"{result.mean[key]:.4f}"
+    return f"{value} ± {result.stderr[key]:.4f}" if key in result.stderr else value
+
+
+def trial_facts(result: TrialOutcome) -> dict[str, Any]:
+    """Return a trial for JSON."""
+    return {
+        "seed": result.seed,
+        "metrics": result.final,
+        "candidates": {"hash": result.candidates_hash, "mean_size": result.mean_size},
+        "seconds": round(result.seconds, 3),
+    }
+
+
+def curve_figure(trials: Sequence[Sequence[EpochRecord]], title: str) -> Any:
+    """Return the learning curves: accuracies on top, risk below, with the standard-error band over trials."""
+    from wsl_toolkit.runs.curves import learning_curves
+
+    return learning_curves([[record.metrics for record in records] for records in trials], title)
+
+
+def deployable(model: nn.Module, problem: Problem, data: Data) -> tuple[nn.Module, Tensor]:
+    """Return the network that takes inputs as the dataset gives them, on the CPU, and an example of such inputs."""
+    return nn.Sequential(problem.transform, model).cpu().eval(), data.x[:2]

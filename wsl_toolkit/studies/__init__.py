@@ -1,0 +1,7 @@
+"""Studies: settings x methods x search space x trials, selected without cheating, run once and never twice."""
+
+from __future__ import annotations
+
+from wsl_toolkit.studies.description import Method, Search, Selection, Study, StudySetting, from_dict
+
+__all__ = ["Method", "Search", "Selection", "Study", "StudySetting", "from_dict"]

@@ -1,0 +1,395 @@
+"""A study's description: settings x methods x search space x trials, and the rule that selects; frozen, from TOML.
+
+Nothing here imports torch: descriptions are read, listed and checked without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.components import ROLES
+from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.training.config import RunConfig, Training
+
+RULES = {
+    "covering-rate": "share of held-out examples whose prediction is a candidate",
+    "approximated-accuracy": "mean confidence, given the held-out set, that the prediction is right",
+    "held-out-risk": "the estimator's own risk on held-out candidate sets, the smaller the better",
+    "oracle-accuracy": "ORACLE: accuracy on held-out clean labels, which no real user has",
+}
+STRATEGIES = ("grid", "random", "tpe")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Component = tuple[str, dict[str, Any]]
+"""A component's name and the parameter values that the description gives."""
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """How a point of the search space is chosen; test labels have no part in it."""
+
+    rule: str = param("covering-rate", help="what the best point has most of (or least, for a risk)", choices=[*RULES])
+    folds: int = param(1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part")
+    per_trial: bool = param(False, help="search anew for each trial, on its own split; otherwise once, on the first")
+
+    def __attrs_post_init__(self) -> None:
+        if self.folds < 1:
+            raise ConfigError(
+                f"selection: folds must be 1 (held-out part) or more (cross-validation), not {self.folds}"
+            )
+
+    @property
+    def is_oracle(self) -> bool:
+        """Whether it reads clean labels, which is said wherever its results appear."""
+        return self.rule == "oracle-accuracy"
+
+    def __str__(self) -> str:
+        how = f"{self.folds}-fold cross-validated " if self.folds > 1 else "held-out "
+        return f"{how}{self.rule.replace('-', ' ')}{' (ORACLE: reads clean labels)' if self.is_oracle else ''}"
+
+
+@attrs.frozen(kw_only=True)
+class Search:
+    """What is searched and how: a grid by hand, or Optuna's random and TPE samplers."""
+
+    strategy: str = param("grid", help="how points are proposed", choices=STRATEGIES)
+    epochs: int | None = param(None, help="epochs of a search run; as many as a trial's if not given", ge=1)
+    points: int = param(36, help="how many points random and tpe propose", ge=1)
+    batch: int = param(6, help="how many points are proposed before any of them is known", ge=1)
+    prune: bool = param(False, help="stop hopeless points early (Optuna's median pruner; random and tpe only)")
+    space: dict[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        for name, values in self.space.items():
+            check_range(name, values, grid=self.strategy == "grid")
+        if self.prune and self.strategy == "grid":
+            raise ConfigError("search: prune needs strategy = 'random' or 'tpe': a grid visits every point")
+
+
+def check_range(name: str, values: Any, *, grid: bool) -> None:
+    """Refuse what is neither a list of values nor, where Optuna proposes, a range with low and high."""
+    if isinstance(values, list) and values:
+        return
+    if not grid and isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}:
+        return
+    wanted = "a list of values" if grid else "a list of values, or { low = …, high = …, log = true }"
+    raise ConfigError(f"search space: {name} must be {wanted}, not {values!r}")
+
+
+@attrs.frozen(kw_only=True)
+class StudySetting:
+    """One learning problem: data, how sets come about (none where the data has its own), and the network."""
+
+    dataset: Component
+    generator: Component | None
+    backbone: Component
+    training: dict[str, Any] = attrs.field(factory=dict)
+    name: str | None = None
+    """What the data is called in tables, where its component's name says too little (`mat`)."""
+    trials: int | None = None
+    """How many trials it has where that differs from the study's, because it is dear."""
+
+    @property
+    def data_label(self) -> str:
+        """What the data is called."""
+        return self.name or component_label(self.dataset)
+
+    @property
+    def sets_label(self) -> str:
+        """How the candidate sets come about."""
+        if self.generator is None:
+            return "own sets"
+        alpha = self.generator[1].get("alpha")
+        only_alpha = set(self.generator[1]) == {"alpha"} and isinstance(alpha, int | float)
+        return f"α = {alpha:g}" if only_alpha else component_label(self.generator)
+
+    @property
+    def label(self) -> str:
+        """A name of the components and the values that were given."""
+        sets = component_label(self.generator) if self.generator else None
+        return " | ".join(part for part in (self.data_label, sets, component_label(self.backbone)) if part)
+
+
+@attrs.frozen(kw_only=True)
+class Method:
+    """An estimator, what it is called in tables, and what is searched or fixed for it alone."""
+
+    estimator: Component
+    label: str
+    training: dict[str, Any] = attrs.field(factory=dict)
+    space: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Study:
+    """Settings x methods x search space x trials x selection rule."""
+
+    name: str
+    title: str = ""
+    settings: tuple[StudySetting, ...]
+    methods: tuple[Method, ...]
+    training: dict[str, Any] = attrs.field(factory=dict)
+    search: Search = attrs.field(factory=Search)
+    selection: Selection = attrs.field(factory=Selection)
+    trials: int = param(1, help="how many seeds, each with its own split and sets, shared by all methods", ge=1)
+    seed: int = param(0, help="the first seed", ge=0)
+    paper_table: int | None = param(None, help="the table of the paper whose numbers stand beside ours")
+    quick: dict[str, Any] = attrs.field(factory=dict)
+    """What `--quick` changes, as in the description itself."""
+
+    def __attrs_post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {self.name!r}")
+        for what, items in (("settings", self.settings), ("methods", self.methods)):
+            if not items:
+                raise ConfigError(f"study {self.name}: there are no {what}")
+        self._check_labels()
+
+    def _check_labels(self) -> None:
+        """Refuse names that stand for two things: tables and results tell cells apart by them."""
+        methods, settings = [m.label for m in self.methods], [s.label for s in self.settings]
+        for what, labels in (("methods", methods), ("settings", settings)):
+            if repeated := next((label for label in labels if labels.count(label) > 1), None):
+                raise ConfigError(
+                    f"study {self.name}: two {what} are labelled {repeated!r}; give each a label of its own"
+                )
+        data: dict[str, Component] = {}
+        for setting in self.settings:
+            if data.setdefault(setting.data_label, setting.dataset) != setting.dataset:
+                raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
+
+    @property
+    def trials_words(self) -> str:
+        """How many trials a cell has, as people say it: '5 trials', '3 to 10 trials'."""
+        counts = {setting.trials or self.trials for setting in self.settings}
+        most = f"{max(counts)} trial{'s' if max(counts) > 1 else ''}"
+        return most if len(counts) == 1 else f"{min(counts)} to {most}"
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield every setting with every method, setting by setting, so that early results make whole rows."""
+        for setting, method in itertools.product(self.settings, self.methods):
+            yield Cell(study=self, setting=setting, method=method)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description for TOML; `from_dict` reads it back to an equal one."""
+        settings = [
+            {
+                "dataset": _table(s.dataset),
+                **({"generator": _table(s.generator)} if s.generator else {}),
+                "backbone": _table(s.backbone),
+                **({"training": s.training} if s.training else {}),
+                **({"label": s.name} if s.name else {}),
+                **({"trials": s.trials} if s.trials else {}),
+            }
+            for s in self.settings
+        ]
+        methods = [
+            {
+                "estimator": _table(m.estimator),
+                "label": m.label,
+                **({"training": m.training} if m.training else {}),
+                **({"search": m.space} if m.space else {}),
+            }
+            for m in self.methods
+        ]
+        search = {key: value for key, value in values_of(self.search).items() if value is not None}
+        scalars = {"name": self.name, "title": self.title, "trials": self.trials, "seed": self.seed}
+        return {
+            **scalars,
+            **({"paper_table": self.paper_table} if self.paper_table else {}),
+            "training": self.training,
+            "search": {**search, "space": self.search.space},
+            "selection": values_of(self.selection),
+            "settings": settings,
+            "methods": methods,
+            **({"quick": self.quick} if self.quick else {}),
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """One setting with one method: what a table shows in one place."""
+
+    study: Study
+    setting: StudySetting
+    method: Method
+
+    @property
+    def label(self) -> str:
+        """A name for people."""
+        return f"{self.method.label} | {self.setting.label}"
+
+    @property
+    def space(self) -> dict[str, Any]:
+        """What is searched for this method."""
+        return {**self.study.search.space, **self.method.space}
+
+    @property
+    def trials(self) -> int:
+        """How many trials it has."""
+        return self.setting.trials or self.study.trials
+
+    @property
+    def seeds(self) -> range:
+        """The trials' seeds."""
+        return range(self.study.seed, self.study.seed + self.trials)
+
+    @property
+    def search_epochs(self) -> int | None:
+        """How long a search run is: as the search says, but never longer than a trial."""
+        longest = {**self.study.training, **self.setting.training, **self.method.training}.get("epochs")
+        wanted = self.study.search.epochs
+        return wanted if wanted is None or longest is None else min(wanted, longest)
+
+    def config(self, point: Mapping[str, Any], *, seed: int, epochs: int | None, registry: Registry) -> RunConfig:
+        """Return the complete configuration of one run at one point of the search space, every value checked."""
+        training = {**self.study.training, **self.setting.training, **self.method.training, "seed": seed}
+        roles = {"dataset": self.setting.dataset, "generator": self.setting.generator}
+        roles |= {"estimator": self.method.estimator, "backbone": self.setting.backbone}
+        components = {role: (c[0], dict(c[1])) for role, c in roles.items() if c is not None}
+        for key, value in point.items():
+            role, dot, field = key.partition(".")
+            if not dot:
+                training[key] = value
+            elif role in components:
+                components[role][1][field] = value
+            else:
+                raise ConfigError(f"search space: {key} names no role.{did_you_mean(role, components)}")
+        if epochs is not None:
+            training["epochs"] = epochs
+        where = f"study {self.study.name}"
+        complete = {
+            role: (name, values_of(registry.create(role, name, values))) for role, (name, values) in components.items()
+        }
+        return RunConfig(training=construct(Training, training, where), components=complete)
+
+
+def component_label(component: Component) -> str:
+    """Return 'name' or 'name(key=value, …)' with the values that the description gives."""
+    name, values = component
+    shown = ", ".join(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items())
+    return f"{name}({shown})" if shown else name
+
+
+def from_dict(values: Mapping[str, Any], where: str) -> Study:
+    """Read a description from plain values; an unknown key is an error that suggests the right one."""
+    scalars_known = ("name", "title", "trials", "seed", "paper_table")
+    known = (*scalars_known, "training", "search", "selection", "settings", "methods", "quick")
+    given = {key.replace("-", "_"): value for key, value in values.items()}
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}.{did_you_mean(key, known)}")
+    for key in ("name", "settings", "methods"):
+        if key not in given:
+            raise ConfigError(f"{where}: a study needs {key!r}")
+    search = dict(_dict(given.get("search", {}), f"{where}: [search]"))
+    space = _dict(search.pop("space", {}), f"{where}: [search.space]")
+    scalars = {
+        name: coerce(given[name], parameter.type, f"{where}: {name}")
+        for name, parameter in parameters_of(Study).items()
+        if name in given
+    }
+    return Study(
+        name=coerce(given["name"], str, f"{where}: name"),
+        title=coerce(given.get("title", ""), str, f"{where}: title"),
+        settings=tuple(s for item in _list(given["settings"], f"{where}: settings") for s in _settings(item, where)),
+        methods=tuple(_method(item, where) for item in _list(given["methods"], f"{where}: methods")),
+        training=_training(given.get("training", {}), f"{where}: [training]"),
+        search=attrs.evolve(construct(Search, search, f"{where}: [search]"), space=_space(space)),
+        selection=construct(Selection, _dict(given.get("selection", {}), where), f"{where}: [selection]"),
+        quick=_dict(given.get("quick", {}), f"{where}: [quick]"),
+        **scalars,
+    )
+
+
+def _settings(item: Any, where: str) -> Iterator[StudySetting]:
+    """Expand one [[settings]] table: each role may list several components, and all combinations are meant."""
+    table = _dict(item, f"{where}: [[settings]]")
+    roles = ("dataset", "generator", "backbone")
+    for key in table:
+        if key not in (*roles, "training", "label", "trials"):
+            raise ConfigError(f"{where}: [[settings]]: unknown key {key!r}.{did_you_mean(key, roles)}")
+    for role in ("dataset", "backbone"):
+        if role not in table:
+            raise ConfigError(f"{where}: [[settings]] needs a {role}")
+    choices = [
+        [_component(role, one, where) for one in (table[role] if isinstance(table[role], list) else [table[role]])]
+        if role in table
+        else [None]
+        for role in roles
+    ]
+    training = _training(table.get("training", {}), f"{where}: [settings.training]")
+    name = coerce(table["label"], str, f"{where}: [[settings]] label") if "label" in table else None
+    trials = coerce(table["trials"], int, f"{where}: [[settings]] trials") if "trials" in table else None
+    if trials is not None and trials < 1:
+        raise ConfigError(f"{where}: [[settings]] trials must be >= 1, not {trials}")
+    for dataset, generator, backbone in itertools.product(*choices):
+        assert dataset is not None
+        assert backbone is not None
+        yield StudySetting(
+            dataset=dataset, generator=generator, backbone=backbone, training=training, name=name, trials=trials
+        )
+
+
+def _method(item: Any, where: str) -> Method:
+    if isinstance(item, str):
+        return Method(estimator=(item, {}), label=item)
+    table = _dict(item, f"{where}: [[methods]]")
+    known = ("estimator", "label", "training", "search")
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}: [[methods]]: unknown key {key!r}.{did_you_mean(key, known)}")
+    if "estimator" not in table:
+        raise ConfigError(f"{where}: [[methods]] needs an estimator")
+    estimator = _component("estimator", table["estimator"], where)
+    return Method(
+        estimator=estimator,
+        label=coerce(table.get("label", component_label(estimator)), str, f"{where}: [[methods]] label"),
+        training=_training(table.get("training", {}), f"{where}: [methods.training]"),
+        space=_space(_dict(table.get("search", {}), f"{where}: [methods.search]")),
+    )
+
+
+def _component(role: str, value: Any, where: str) -> Component:
+    assert role in ROLES
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ConfigError(f"{where}: a {role} is a name, or a table with a name and values, not {value!r}")
+    return value["name"], {key.replace("-", "_"): item for key, item in value.items() if key != "name"}
+
+
+def _training(values: Any, where: str) -> dict[str, Any]:
+    """Check training keys now; seeds and trials are the study's to set."""
+    table = {key.replace("-", "_"): value for key, value in _dict(values, where).items()}
+    for key in ("seed", "trials"):
+        if key in table:
+            raise ConfigError(f"{where}: {key} belongs at the top of a study, not among its training settings")
+    construct(Training, table, where)
+    return table
+
+
+def _space(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key if "." in key else key.replace("-", "_"): plain(value) for key, value in values.items()}
+
+
+def _dict(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} must be a table, not {value!r}")
+    return dict(value)
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where} must be a list, not {value!r}")
+    return list(value)
+
+
+def _table(component: Component) -> dict[str, Any]:
+    return {"name": component[0], **{key: plain(value) for key, value in component[1].items()}}

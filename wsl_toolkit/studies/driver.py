@@ -1,0 +1,272 @@
+"""Runs a study: asks each cell what it needs next, keeps the executor busy, writes results, delivers them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from wsl_toolkit.errors import ConfigError, InterruptedRunError, WslError
+from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.studies.cells import CellState, cell_state, goodness_by_epoch
+from wsl_toolkit.studies.description import Cell, Study
+from wsl_toolkit.studies.executor import Advanced, Ended, Event, Executor, Finished
+from wsl_toolkit.studies.jobs import Job
+from wsl_toolkit.studies.queue import JobQueue
+from wsl_toolkit.studies.store import Results, StudyFolder
+from wsl_toolkit.studies.tasks import Task
+from wsl_toolkit.studies.tracking import Ledger
+
+
+class StudyError(WslError):
+    """Some of a study's work failed; the rest is done and kept."""
+
+    exit_code = 1
+
+
+class StudyListener(Protocol):
+    """Whoever shows a study's progress."""
+
+    def begin(self, done: int, total: int) -> None:
+        """How many jobs are done already, of how many that are known of."""
+
+    def advance(self, epochs: int) -> None:
+        """Some epochs of single models were done."""
+
+    def job(self, done: int, total: int) -> None:
+        """A job was done."""
+
+    def cell(self, state: CellState, done: int, total: int) -> None:
+        """A cell is complete."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+
+@attrs.define
+class _CellWork:
+    state: CellState
+    family: int
+    """The first cell with the same data, network and method; their trials differ in nothing but sets and rates."""
+    in_flight: set[str] = attrs.field(factory=set)
+    failure: str | None = None
+
+    @property
+    def searches(self) -> bool:
+        """Whether its trials are not known yet, and will be."""
+        known = len(self.state.trials) == self.state.cell.study.trials
+        return not known and self.failure is None and self.state.error is None
+
+
+class Driver:
+    """One start of a study; what earlier starts finished is never done again."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: StudyFolder,
+        registry: Registry,
+        executor: Executor,
+        listener: StudyListener,
+        ledger: Ledger | None,
+        *,
+        data_dir: Path,
+        device: str = "cpu",
+    ) -> None:
+        self.study = study
+        self.registry = registry
+        self.executor = executor
+        self.listener = listener
+        self.ledger = ledger
+        self.data_dir = data_dir
+        self.device = device
+        self.results = Results(folder)
+        self.cells: list[_CellWork] = []
+        families: dict[str, int] = {}
+        for number, cell in enumerate(study.cells()):
+            kind = repr((cell.setting.dataset, cell.setting.backbone, cell.method))
+            family = families.setdefault(kind, number)
+            self.cells.append(_CellWork(cell_state(cell, self.results, registry), family))
+        self.queue = JobQueue()
+        self.at_work: dict[str, Task] = {}
+        self.fresh = 0
+        """Results since the states of their cells were renewed."""
+        self.reasons: set[str] = set()
+        """Why some jobs do better one by one, as far as it was said."""
+
+    def run(self) -> list[CellState]:
+        """Do everything that is missing; return where each cell stands."""
+        self.listener.begin(*self.counts())
+        for number, work in enumerate(self.cells):
+            self._settle(number, work)
+        while self.at_work or self.queue:
+            self._refill()
+            for event in self.executor.events():
+                self._take(event)
+        if self.ledger is not None and self.ledger.last_attempt():
+            for work in self.cells:
+                self._deliver(work.state)
+        failures = [f"{w.state.cell.label}: {w.failure or w.state.error}" for w in self.cells if not w.state.done]
+        if failures:
+            more = f" (and {len(failures) - 1} more cells)" if len(failures) > 1 else ""
+            raise StudyError(f"study {self.study.name} is not complete: {failures[0]}{more}")
+        return [work.state for work in self.cells]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many jobs were done when each cell's state was renewed, and how many there are."""
+        total = sum(work.state.planned for work in self.cells)
+        missing = sum(_outstanding(work.state) for work in self.cells)
+        return total - missing, total
+
+    def _refill(self) -> None:
+        searching = {work.family for work in self.cells if work.searches}
+        while self.executor.free and self.queue:
+            task = self._task(self.queue.take(self.executor.free, searching))
+            self.at_work[task.id] = task
+            self.executor.submit(task)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Advanced):
+            self.listener.advance(event.epochs)
+        elif isinstance(event, Finished):
+            self.results.add(event.result)
+            self.fresh += 1
+            done, total = self.counts()
+            self.listener.job(done + self.fresh, total)
+        elif isinstance(event, Ended):
+            self._end(event)
+
+    def _end(self, event: Ended) -> None:
+        del self.at_work[event.task.id]
+        ids = {job.id for job in event.task.jobs}
+        concerned = [(number, work) for number, work in enumerate(self.cells) if work.in_flight & ids]
+        if event.apart is not None:
+            self._take_apart(concerned, event.task, event.apart)
+            return
+        for _, work in concerned:
+            work.in_flight -= ids
+            if event.error is not None:
+                work.failure = event.error
+                self.listener.note(f"{work.state.cell.label}: {event.error}")
+        self._refill()  # the worker goes on while this process delivers
+        for number, work in concerned:
+            if not work.in_flight:
+                self._settle(number, work)
+
+    def _take_apart(self, concerned: list[tuple[int, _CellWork]], task: Task, reason: str) -> None:
+        """Do one by one what cannot or need not be stacked, and say so once."""
+        if reason not in self.reasons:
+            label = concerned[0][1].state.cell.label
+            self.listener.note(f"{label}: runs are trained one by one: {reason}")
+        self.reasons.add(reason)
+        for number, work in concerned:
+            own = [job for job in task.jobs if job.id in work.in_flight]
+            self.queue.take_apart(own, family=work.family, cell=number)
+        self._refill()
+
+    def _settle(self, number: int, work: _CellWork) -> None:
+        """Renew a cell's state: queue what it needs next, or close it."""
+        before = work.state
+        work.state = cell_state(before.cell, self.results, self.registry)
+        self.fresh -= min(self.fresh, _outstanding(before) - _outstanding(work.state))
+        self._deliver(work.state)
+        if work.state.done:
+            done = sum(w.state.done for w in self.cells)
+            self.listener.cell(work.state, done, len(self.cells))
+        elif work.failure is None and work.state.error is None:
+            work.in_flight = {job.id for job in work.state.missing}
+            begun = {job.id for task in self.at_work.values() for job in task.jobs}  # for a cell with the same runs
+            waiting = [job for job in work.state.missing if job.id not in begun]
+            self.queue.add(waiting, family=work.family, cell=number)
+        elif work.state.error is not None:
+            self.listener.note(f"{work.state.cell.label}: {work.state.error}")
+
+    def _task(self, jobs: tuple[Job, ...]) -> Task:
+        rule = self.study.selection.rule
+        peers = {}
+        for job in jobs:
+            for peer in job.peers:
+                known = self.results.folder.read_result(peer)
+                assert known is not None  # peers were complete when the job was proposed
+                peers[peer] = goodness_by_epoch(known, rule)
+        return Task(jobs=jobs, data_dir=self.data_dir, device=self.device, peers=peers, rule=rule)
+
+    def _deliver(self, state: CellState) -> None:
+        if self.ledger is None:
+            return
+        for search in state.searches:
+            for scored in search.scored:
+                for result in scored.results:
+                    self.ledger.deliver(state.cell, scored.point, result)
+        for trial in state.results:
+            if trial is not None:
+                self.ledger.deliver(state.cell, {}, trial)
+        self.ledger.finish_cell(state)
+
+
+def _outstanding(state: CellState) -> int:
+    """Return how many of a cell's planned jobs have no result."""
+    known = {job.id for job in state.all_jobs()}
+    return state.planned - (len(known) - len(state.missing))
+
+
+def check_study(study: Study, folder: StudyFolder, registry: Registry, data_dir: Path) -> None:
+    """Fail before any work on what would fail later: components, values, rules, data that is missing or has changed."""
+    searched = any(cell.space for cell in study.cells())
+    for cell in study.cells():
+        config = cell.config({}, seed=study.seed, epochs=None, registry=registry)
+        if cell.space and study.selection.folds == 1 and config.training.validation == 0:
+            raise ConfigError(
+                f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
+                "or selection.folds for cross-validation"
+            )
+    if searched and study.selection.rule == "held-out-risk":
+        for method in study.methods:
+            if not registry.create("estimator", *method.estimator).logits_suffice:
+                raise ConfigError(
+                    f"study {study.name}: {method.label} has no risk on held-out sets (its loss needs more than "
+                    "logits): choose another selection rule"
+                )
+    digests = {}
+    for cell in study.cells():
+        name, values = cell.setting.dataset
+        label = cell.setting.data_label
+        if label not in digests:
+            with blame(registry, "dataset", name):
+                digests[label] = registry.create("dataset", name, values).load(data_dir).digest()
+    folder.check_data(digests)
+
+
+def run_study(
+    study: Study,
+    folder: StudyFolder,
+    registry: Registry,
+    executor: Executor,
+    listener: StudyListener,
+    ledger: Ledger | None,
+    *,
+    data_dir: Path,
+    device: str = "cpu",
+) -> list[CellState]:
+    """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place."""
+    try:
+        executor.prepare(study, registry)
+        driver = Driver(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        return driver.run()
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"interrupted; everything finished is kept: go on with `wsl study resume {study.name}`"
+        ) from None
+    finally:
+        executor.close()
+
+
+def study_states(study: Study, folder: StudyFolder, registry: Registry) -> list[CellState]:
+    """Return where each cell of a study stands, from its folder alone."""
+    results = Results(folder)
+    return [cell_state(cell, results, registry) for cell in study.cells()]
+
+
+__all__ = ["Cell", "Driver", "StudyError", "StudyListener", "check_study", "run_study", "study_states"]

@@ -1,0 +1,148 @@
+"""Jobs: frozen descriptions of one training each, known by the hash of their content.
+
+A job whose result file exists is never computed again: resuming, retrying and every executor rest on that.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from typing import Any, Literal
+
+import attrs
+
+from wsl_toolkit.parameters import parameters_of, plain, values_of
+from wsl_toolkit.training.config import RunConfig, Training, from_dict
+
+FORMAT = "wsl job 1"
+Purpose = Literal["selection", "trial"]
+DECISIVE = (
+    "epochs",
+    "batch_size",
+    "lr",
+    "weight_decay",
+    "momentum",
+    "optimizer",
+    "scheduler",
+    "seed",
+    "validation",
+    "test",
+)
+"""Training settings that every job states. Others are stated only where they differ from their defaults, so that a
+new setting does not make all finished work strange."""
+INDIFFERENT = ("device", "trials")
+FINISHED, DIVERGED, PRUNED = "finished", "diverged", "pruned"
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """One model to train: a search point (`selection`: no test labels within reach) or a reported `trial`."""
+
+    purpose: Purpose
+    config: dict[str, Any]
+    """The resolved configuration, without what does not change the result (device, number of trials)."""
+    data: str = ""
+    """The digest of the data: a changed file makes another job."""
+    fold: int = 0
+    folds: int = 1
+    oracle: bool = False
+    """Whether a selection job may measure accuracy on held-out clean labels."""
+    peers: tuple[str, ...] = ()
+    """Jobs whose histories decide whether this one is pruned; empty: it is never pruned."""
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The hash of everything that decides the result; data is known by its digest, not by where it lies."""
+        content = attrs.asdict(self)
+        if self.data:
+            content["config"]["dataset"] = {"name": self.config["dataset"]["name"]}
+        text = json.dumps([FORMAT, content], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @property
+    def seed(self) -> int:
+        """The seed that all of its random streams derive from."""
+        return int(self.config["seed"])
+
+    def run_config(self) -> RunConfig:
+        """Return the configuration to run."""
+        return from_dict(self.config, f"job {self.id}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the job for JSON."""
+        return {**attrs.asdict(self), "peers": list(self.peers)}
+
+
+def job_from_dict(values: dict[str, Any]) -> Job:
+    """Read a job back."""
+    return Job(**{**values, "peers": tuple(values["peers"])})
+
+
+def make_job(
+    config: RunConfig,
+    purpose: Purpose,
+    *,
+    data: str = "",
+    fold: int = 0,
+    folds: int = 1,
+    oracle: bool = False,
+    peers: tuple[str, ...] = (),
+) -> Job:
+    """Return the job of a resolved configuration."""
+    described = config.to_dict()
+    for name, parameter in parameters_of(Training).items():
+        if name in INDIFFERENT or (name not in DECISIVE and described.get(name) == plain(parameter.default)):
+            described.pop(name, None)
+    # A JSON round trip, so that a job read from disk equals the one that was planned.
+    return Job(
+        purpose=purpose,
+        config=json.loads(json.dumps(described)),
+        data=data,
+        fold=fold,
+        folds=folds,
+        oracle=oracle,
+        peers=peers,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class JobResult:
+    """What came of a job: one value an epoch for each metric, and where the run stood."""
+
+    job: Job
+    status: str
+    """finished, diverged (the loss became NaN or infinite: a result, too) or pruned."""
+    message: str = ""
+    history: dict[str, list[float]]
+    candidates_hash: str = ""
+    mean_size: float = 0.0
+    seconds: float = 0.0
+    plan: dict[str, Any] = attrs.field(factory=dict)
+    """How it was computed: threads, how many models were stacked; same bits are promised for the same plan."""
+    ended_at: int = 0
+    """Milliseconds since 1970; also the time stamp of its tracked metrics, so that sending twice changes nothing."""
+
+    @property
+    def final(self) -> dict[str, float]:
+        """The last epoch's metrics."""
+        return {name: values[-1] for name, values in self.history.items() if values}
+
+    def to_json(self) -> str:
+        """Return the result as it is kept."""
+        return json.dumps({**attrs.asdict(self, recurse=False), "job": self.job.to_dict()})
+
+
+def result_from_json(text: str) -> JobResult:
+    """Read a result back, or raise a ValueError, TypeError or KeyError if it is none."""
+    values = json.loads(text)
+    rows = values["history"].values() if isinstance(values["history"], dict) else [None]
+    if not all(isinstance(row, list) and all(isinstance(value, float | int) for value in row) for row in rows):
+        raise ValueError("its history does not hold numbers")
+    return JobResult(**{**values, "job": job_from_dict(values["job"])})
+
+
+def training_key(config: RunConfig) -> dict[str, Any]:
+    """Return the training settings that models trained together must share."""
+    own = ("lr", "weight_decay", "seed", *INDIFFERENT)
+    return {key: value for key, value in values_of(config.training).items() if key not in own}

@@ -1,0 +1,147 @@
+"""Where a study comes from: a TOML or Python file, the name of an installed one, or the folder of an earlier start."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.errors import ConfigError, did_you_mean, one_line
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.studies.description import Study, from_dict
+from wsl_toolkit.training.config import read_toml
+
+QUICK_EPOCHS = 3
+QUICK_TRIALS = 2
+
+
+def study_files() -> dict[str, Path]:
+    """Return the files of the studies that come with the toolkit and with sound plugins, by the studies' names.
+
+    A plugin ships studies as TOML files in a folder `studies` of its package. A name that is taken already, ours first,
+    is told apart by its distribution: `wsl-mine:real-world`.
+    """
+    found = {file.stem: file for file in sorted((Path(__file__).parent / "builtin").glob("*.toml"))}
+    packages: dict[str, str] = {}
+    for record in load_plugins().records:
+        if record.status == "ok":
+            packages.setdefault(record.target.partition(":")[0].partition(".")[0], record.distribution)
+    for package, distribution in packages.items():
+        spec = find_spec(package)
+        for place in (spec.submodule_search_locations if spec else None) or ():  # a plugin of one file has no folder
+            for file in sorted((Path(place) / "studies").glob("*.toml")):
+                found[file.stem if file.stem not in found else f"{distribution}:{file.stem}"] = file
+    return found
+
+
+def builtin_studies() -> dict[str, dict[str, Any]]:
+    """Return the studies that come with the toolkit and its plugins, by name, as plain values."""
+    return {name: read_toml(file) for name, file in study_files().items()}
+
+
+def find_values(what: str) -> tuple[dict[str, Any], str]:
+    """Return the plain values of a file or a built-in study, and what to call their source."""
+    path = Path(what)
+    if path.suffix == ".py" and path.is_file():
+        return _from_python(path).to_dict(), what
+    if path.suffix == ".toml" or path.is_file():
+        return _with_base(read_toml(path), what), what
+    files = study_files()
+    if what not in files:
+        hint = did_you_mean(what, files) or f" Built in: {', '.join(files)}."
+        raise ConfigError(f"there is no study {what!r}, neither a file nor a built-in.{hint}")
+    return _with_base(read_toml(files[what]), f"study {what}"), f"study {what}"
+
+
+def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """Lay a description over the built-in study that it names as its `base`."""
+    if "base" not in values:
+        return values
+    files = study_files()
+    base = read_toml(files[values["base"]]) if values["base"] in files else {"base": ""}
+    if "base" in base:
+        raise ConfigError(f"{where}: base must be a built-in study of its own, not {values['base']!r}")
+    return _overlay(base, {key: value for key, value in values.items() if key != "base"})
+
+
+def _from_python(path: Path) -> Study:
+    """Run a Python file, which the user named and which is therefore trusted, and take its `study`."""
+    try:
+        found = runpy.run_path(str(path)).get("study")
+    except Exception as error:
+        raise ConfigError(f"{path} failed: {one_line(error)}") from error
+    if isinstance(found, Mapping):
+        return from_dict(found, str(path))
+    if not isinstance(found, Study):
+        raise ConfigError(f"{path} must define `study`, a wsl_toolkit.studies.Study or a dict like a TOML description")
+    return found
+
+
+def read_study(what: str, *, quick: bool = False, datasets: Sequence[str] = (), epochs: int | None = None) -> Study:
+    """Read a study, made smaller where asked; a changed study gets a name that says so."""
+    values, where = find_values(what)
+    if quick:
+        values = make_quick(values, keep_datasets=bool(datasets))
+    study = from_dict(values, where)
+    if epochs is not None:
+        search = attrs.evolve(study.search, epochs=min(epochs, study.search.epochs or epochs))
+        study = attrs.evolve(
+            study, name=f"{study.name}-{epochs}-epochs", training={**study.training, "epochs": epochs}, search=search
+        )
+    return study
+
+
+def make_quick(values: Mapping[str, Any], *, keep_datasets: bool) -> dict[str, Any]:
+    """Return a small real study: the description's own [quick] table laid over it, or short runs if it has none."""
+    quick = dict(values.get("quick", {}))
+    small = {key: value for key, value in values.items() if key != "quick"}
+    small["name"] = f"{values.get('name', 'study')}-quick"
+    if not quick:
+        quick = {"trials": QUICK_TRIALS, "training": {"epochs": QUICK_EPOCHS}, "search": {"epochs": QUICK_EPOCHS}}
+    if keep_datasets:
+        quick.pop("settings", None)
+    return _overlay(small, quick)
+
+
+def _overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one tree of tables over another; lists are replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def restrict(study: Study, datasets: Sequence[str], alphas: Sequence[float], methods: Sequence[str] = ()) -> Study:
+    """Keep the settings and methods asked for; the name stays, since what is left out can be run later."""
+    settings = study.settings
+    if datasets:
+        settings = tuple(s for s in settings if s.dataset[0] in datasets or s.name in datasets)
+        known = sorted({s.name or s.dataset[0] for s in study.settings})
+        for name in datasets:
+            if name not in known and name not in {s.dataset[0] for s in study.settings}:
+                raise ConfigError(
+                    f"study {study.name} has no dataset {name!r}.{did_you_mean(name, known)} It has {', '.join(known)}."
+                )
+    if alphas:
+        settings = tuple(s for s in settings if _alpha(s) in alphas)
+    if not settings:
+        found = sorted({a for s in study.settings if (a := _alpha(s)) is not None}, reverse=True)
+        wanted = ", ".join(f"{alpha:g}" for alpha in alphas)
+        raise ConfigError(f"study {study.name} has no such setting: α = {wanted} is not among {found or 'any'}")
+    chosen = study.methods
+    if methods:
+        chosen = tuple(m for m in study.methods if m.label in methods or m.estimator[0] in methods)
+        names = [m.estimator[0] for m in study.methods]
+        for name in methods:
+            if name not in names and name not in [m.label for m in study.methods]:
+                raise ConfigError(f"study {study.name} has no method {name!r}.{did_you_mean(name, names)}")
+    return attrs.evolve(study, settings=settings, methods=chosen)
+
+
+def _alpha(setting: Any) -> float | None:
+    return None if setting.generator is None else setting.generator[1].get("alpha")

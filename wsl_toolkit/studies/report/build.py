@@ -1,0 +1,123 @@
+"""A report: the tables and figures of a study as far as it has come, and their files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.description import Study
+from wsl_toolkit.studies.report import figures, formats, numbers, page
+from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
+from wsl_toolkit.studies.report.ranking import rank_table, ranking
+from wsl_toolkit.studies.report.tables import Table, accuracy_table, readable, risk_table, rows_of, selection_table
+from wsl_toolkit.system.files import write_atomically
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a study has to say."""
+
+    study: Study
+    states: tuple[CellState, ...]
+    tables: tuple[Table, ...]
+
+    @property
+    def title(self) -> str:
+        """The study's title, or its name."""
+        return self.study.title or self.study.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell has all its trials."""
+        return all(state.done for state in self.states)
+
+    @property
+    def standing(self) -> str:
+        """How much of the study is in this report."""
+        done = sum(state.done for state in self.states)
+        if self.complete:
+            return f"Complete: {done} cells of {self.study.trials_words} each."
+        return f"PARTIAL: {done} of {len(self.states)} cells are complete."
+
+
+def build_report(study: Study, states: Sequence[CellState]) -> Report:
+    """Make the tables of whatever is there."""
+    tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
+    tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
+    return Report(study=study, states=tuple(states), tables=tuple(table for table in tables if table.rows))
+
+
+def build_figures(report: Report) -> dict[str, Any]:
+    """Draw the figures, by file name; lines and panels of very many methods would show nothing, and are left out."""
+    study, states = report.study, report.states
+    drawn = {"critical-difference": critical_difference_diagram(ranking(study, states))}
+    if len(study.methods) > figures.MOST_LINES:
+        return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+    drawn |= {
+        "accuracy": figures.accuracy_curves(study, states),
+        "risk": figures.risk_curves(study, states),
+        "risk-spread": figures.risk_spread(study, states),
+    }
+    for number, row in enumerate(rows_of(study, states), start=1):
+        drawn[f"search-{number:02d}"] = figures.heat_maps(study, row)
+    return {name: drawing for name, drawing in drawn.items() if drawing is not None}
+
+
+def as_text(report: Report, form: str) -> str:
+    """Return the report as markdown, latex, csv or html."""
+    if form == "markdown":
+        return formats.markdown(report.title, report.standing, report.tables)
+    if form == "latex":
+        return formats.latex(report.title, report.standing, report.tables)
+    if form == "csv":
+        return numbers.trials_csv(report.states)
+    return page.html_page(report.title, report.standing, report.tables, _images(build_figures(report)))
+
+
+def as_plain(report: Report) -> dict[str, Any]:
+    """Return the report's standing and tables as plain values, for JSON."""
+    tables = [
+        {
+            "key": table.key,
+            "title": table.title,
+            "columns": list(table.columns),
+            "rows": [[entry.text for entry in row] for row in table.rows],
+            "bold": [[entry.bold for entry in row] for row in table.rows],
+            "note": table.note,
+        }
+        for table in report.tables
+    ]
+    return {"study": report.study.name, "title": report.title, "complete": report.complete, "tables": tables}
+
+
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write every form of the report below a folder; return the files."""
+    drawn = _images(build_figures(report))
+    texts = {
+        "report.md": formats.markdown(report.title, report.standing, report.tables, tuple(drawn)),
+        "report.tex": formats.latex(report.title, report.standing, report.tables),
+        "report.html": page.html_page(report.title, report.standing, report.tables, drawn),
+        "trials.csv": numbers.trials_csv(report.states),
+        "curves.csv": numbers.curves_csv(report.states),
+        "search.csv": numbers.search_csv(report.states),
+    }
+    for name, text in texts.items():
+        write_atomically(folder / name, text)
+    for name, image in drawn.items():
+        write_atomically(folder / f"{name}.png", image)
+    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+
+
+def _images(drawn: dict[str, Any]) -> dict[str, bytes]:
+    """Return figures as PNG; pictures cannot carry anybody's markup into a page."""
+    images = {}
+    for name, canvas in drawn.items():
+        buffer = io.BytesIO()
+        canvas.savefig(buffer, format="png")
+        images[name] = buffer.getvalue()
+    return images

@@ -1,0 +1,94 @@
+"""The numbers behind a report as CSV: one row for each trial, search point, or epoch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.description import component_label
+from wsl_toolkit.studies.report.statistics import estimate
+
+WHERE = ("dataset", "generator", "backbone", "method")
+
+
+def _where(state: CellState) -> dict[str, str]:
+    setting = state.cell.setting
+    return {
+        "dataset": setting.data_label,
+        "generator": component_label(setting.generator) if setting.generator else "",
+        "backbone": component_label(setting.backbone),
+        "method": state.cell.method.label,
+    }
+
+
+def trials_csv(states: Sequence[CellState]) -> str:
+    """Return one row for each trial: where, seed, hyper-parameters, the last epoch's metrics, how it was selected."""
+    rows = []
+    for state in states:
+        rule = str(state.cell.study.selection) if state.cell.space else "nothing was searched"
+        for result in state.results:
+            if result is None:
+                continue
+            config = result.job.config
+            about = {"seed": result.job.seed, "lr": config["lr"], "weight_decay": config["weight_decay"]}
+            own = {k: v for k, v in config["estimator"].items() if f"estimator.{k}" in state.cell.space}
+            about |= {"estimator": json.dumps(own) if own else "", "epochs": config["epochs"], "selected_by": rule}
+            about |= {"status": result.status, "mean_set_size": round(result.mean_size, 6)}
+            rows.append({**_where(state), **about, **result.final, "candidates": result.candidates_hash})
+    return _csv(rows)
+
+
+def search_csv(states: Sequence[CellState]) -> str:
+    """Return one row for each point of each search, with its score by the rule."""
+    rows = [
+        {
+            **_where(state),
+            "seed": search.seed,
+            "rule": state.cell.study.selection.rule,
+            **scored.point,
+            "score": "" if scored.value is None else scored.value,
+            "chosen": "yes" if search.chosen is not None and scored is search.chosen else "no",
+        }
+        for state in states
+        for search in state.searches
+        for scored in search.scored
+    ]
+    return _csv(rows)
+
+
+def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accuracy", "train/risk")) -> str:
+    """Return mean and standard error of some metrics at each epoch."""
+    rows: list[dict[str, Any]] = []
+    for state in states:
+        if not state.finished:
+            continue
+        for epoch in range(min(len(next(iter(result.history.values()))) for result in state.finished)):
+            row: dict[str, Any] = {**_where(state), "epoch": epoch + 1, "trials": len(state.finished)}
+            for name in metrics:
+                values = [result.history[name][epoch] for result in state.finished if name in result.history]
+                if values:
+                    found = estimate(values)
+                    row[f"{name}_mean"] = round(found.mean, 7)
+                    row[f"{name}_stderr"] = "" if found.stderr is None else round(found.stderr, 7)
+            rows.append(row)
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as CSV under the union of their columns, in the order of first appearance."""
+    columns = list(dict.fromkeys(name for row in rows for name in row)) or list(WHERE)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(_guarded(rows))
+    return buffer.getvalue()
+
+
+def _guarded(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    """Keep spreadsheets from taking a name that a user typed for a formula."""
+    for row in rows:
+        yield {k: f"'{v}" if isinstance(v, str) and v.startswith(("=", "+", "@")) else v for k, v in row.items()}

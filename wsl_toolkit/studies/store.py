@@ -1,0 +1,163 @@
+"""A study on disk: `wsl-runs/studies/<name>/` for what is its own, `wsl-runs/jobs/` for results, one file each.
+
+Results are shared by all studies: a job is known by its content, and what one study has computed another never does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wsl_toolkit.errors import ConfigError, DataError, one_line
+from wsl_toolkit.studies.description import NAME, Study, from_dict
+from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
+from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.training.config import read_toml
+
+STUDIES = "studies"
+
+
+class StudyFolder:
+    """Where one study lives; whoever writes does so atomically, and only the study's driver writes."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {name!r}")
+        self.path = home / STUDIES / name
+        self.name = name
+        self.jobs = home / "jobs"
+
+    def create(self) -> None:
+        """Make the folder."""
+        try:
+            self.jobs.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written ({one_line(error)}): run in a directory of your own"
+            ) from None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the study was ever started here."""
+        return (self.path / "study.toml").is_file()
+
+    def write_study(self, study: Study) -> bool:
+        """Keep the description; return whether it replaces a different one (finished jobs stay valid)."""
+        import tomli_w
+
+        text = tomli_w.dumps(study.to_dict())
+        path = self.path / "study.toml"
+        changed = path.is_file() and path.read_text(encoding="utf-8") != text
+        write_atomically(path, text)
+        return changed
+
+    def read_study(self) -> Study:
+        """Return the description of an earlier start."""
+        path = self.path / "study.toml"
+        return from_dict(read_toml(path), str(path))
+
+    def check_data(self, digests: dict[str, str]) -> None:
+        """Refuse to go on with other data than the study began with; remember what is new."""
+        path = self.path / "data.json"
+        known = self.data_digests()
+        for label, digest in digests.items():
+            if known.setdefault(label, digest) != digest:
+                raise ConfigError(
+                    f"the data of {label} has changed since study {self.name} began (its digest was "
+                    f"{known[label][:12]}, and is {digest[:12]} now): restore it, or start a study under another name"
+                )
+        write_atomically(path, json.dumps(known, indent=2))
+
+    def data_digests(self) -> dict[str, str]:
+        """Return the digests of the data that the study began with, by label."""
+        path = self.path / "data.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(found, dict) or not all(isinstance(digest, str) for digest in found.values()):
+                raise ValueError("it does not hold digests")
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise DataError(
+                f"{path} is damaged ({one_line(error)}): if the data is the same as when study {self.name} began, "
+                "remove the file; it is made anew"
+            ) from None
+        return found
+
+    def result_path(self, job_id: str) -> Path:
+        """Return where a job's result is, once there is one."""
+        return self.jobs / f"{job_id}.json"
+
+    def write_result(self, result: JobResult) -> None:
+        """Keep a result; its presence means that the job is done."""
+        write_atomically(self.result_path(result.job.id), result.to_json())
+
+    def read_result(self, job_id: str) -> JobResult | None:
+        """Return a job's result, or None; a damaged file (a failing disk) counts as none and is set aside."""
+        path = self.result_path(job_id)
+        try:
+            return result_from_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError):
+            path.replace(path.with_suffix(".damaged"))
+            return None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let one driver at a time work on the study; the system frees the lock when a process dies."""
+        from filelock import FileLock, Timeout
+
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise ConfigError(f"study {self.name} is being run by another process; wait for it, or stop it") from None
+
+    def is_running(self) -> bool:
+        """Whether a driver is at work on the study right now."""
+        try:
+            with self.lock():
+                return False
+        except ConfigError:
+            return True
+
+
+class Results:
+    """The finished jobs of a study, read once each."""
+
+    def __init__(self, folder: StudyFolder) -> None:
+        self.folder = folder
+        self.digests = folder.data_digests()
+        self._known: dict[str, JobResult] = {}
+
+    def get(self, job: Job) -> JobResult | None:
+        """Return a job's result, or None if it is not done."""
+        if job.id not in self._known:
+            found = self.folder.read_result(job.id)
+            if found is None:
+                return None
+            self._known[job.id] = found
+        return self._known[job.id]
+
+    def add(self, result: JobResult) -> None:
+        """Write a result to disk; from now on it is done."""
+        self.folder.write_result(result)
+        self._known[result.job.id] = result
+
+
+def known_studies(home: Path) -> list[str]:
+    """Return the names of the studies that were started here."""
+    root = home / STUDIES
+    return sorted(p.name for p in root.iterdir() if (p / "study.toml").is_file()) if root.is_dir() else []
+
+
+def describe_point(point: dict[str, Any]) -> str:
+    """Return a point of the search space as people read it."""
+    return ", ".join(
+        f"{k.partition('.')[2] or k}={v:g}" if isinstance(v, float | int) else f"{k}={v}" for k, v in point.items()
+    )

@@ -1,7 +1,0 @@
-"""Studies: settings x methods x search space x trials, selected without cheating, run once and never twice."""
-
-from __future__ import annotations
-
-from wsl_toolkit.study.description import Method, Search, Selection, Study, StudySetting, from_dict
-
-__all__ = ["Method", "Search", "Selection", "Study", "StudySetting", "from_dict"]

@@ -1,0 +1,1 @@
+"""The machine: files, processes, signals, random streams, memory, and the one style of figures."""

@@ -1,0 +1,139 @@
+"""A run's configuration: read from TOML and flags, completed with defaults, written back to be rerun."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.components import ROLES
+from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.parameters import construct, param, parameters_of, plain, values_of
+from wsl_toolkit.plugins.registry import Registry
+
+DEFAULT_COMPONENTS = {"dataset": "digits", "generator": "mcl-skewed", "estimator": "ppl", "backbone": "linear"}
+"""What a bare `wsl run` uses; the only place where the core names components, and any of them may be missing."""
+
+
+@attrs.frozen(kw_only=True)
+class Training:
+    """How to train: everything of a run that is not a component."""
+
+    epochs: int = param(100, help="passes over the training data", ge=1)
+    batch_size: int = param(64, help="examples in a mini-batch", ge=1)
+    lr: float = param(0.05, help="learning rate", gt=0)
+    weight_decay: float = param(1e-4, help="l2 regularisation", ge=0)
+    momentum: float = param(0.9, help="momentum, for optimisers that have one", ge=0, lt=1)
+    optimizer: str = param("sgd", help="any optimiser of torch.optim, by its name in lower case")
+    scheduler: str = param("none", help="learning-rate schedule, such as none, cosine, step")
+    seed: int = param(0, help="the seed that all random streams derive from", ge=0)
+    trials: int = param(1, help="how many seeds to run, counting up from --seed", ge=1)
+    validation: float = param(0.1, help="share of the training data held out for validation", ge=0, lt=1)
+    test: float = param(0.2, help="share held out for testing where the dataset has no test part", gt=0, lt=1)
+    device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
+    precision: str = param(
+        "float32",
+        help="numbers of the forward pass; bfloat16 is faster where the processor has it",
+        choices=("float32", "bfloat16"),
+    )
+    on_nan: str = param(
+        "stop", help="what a loss that is NaN or infinite does: stop the run, or continue", choices=("stop", "continue")
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RunConfig:
+    """Training settings, and a name with parameter values for each role."""
+
+    training: Training = attrs.field(factory=Training)
+    components: dict[str, tuple[str, dict[str, Any]]] = attrs.field(factory=dict)
+
+    def with_defaults(self) -> RunConfig:
+        """Fill in the roles that were not named."""
+        chosen = {role: self.components.get(role, (name, {})) for role, name in DEFAULT_COMPONENTS.items()}
+        return attrs.evolve(self, components=chosen)
+
+    def resolved(self, registry: Registry) -> RunConfig:
+        """Return the same configuration with every parameter of every component written out and checked."""
+        complete = {
+            role: (name, values_of(registry.create(role, name, values)))
+            for role, (name, values) in self.with_defaults().components.items()
+        }
+        return attrs.evolve(self, components=complete)
+
+    def create(self, role: str, registry: Registry) -> Any:
+        """Return the configured component of a role."""
+        name, values = self.components[role]
+        return registry.create(role, name, values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values: training keys first, then one table for each role."""
+        tables = {
+            role: {"name": name, **{k: plain(v) for k, v in values.items() if v is not None}}
+            for role, (name, values) in self.components.items()
+        }
+        return {**values_of(self.training), **tables}
+
+    def to_toml(self) -> str:
+        """Return the configuration as TOML."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    def flat(self) -> dict[str, Any]:
+        """Return '<role>.<field>' and training keys, as tracked parameters are named."""
+        flat = dict(values_of(self.training))
+        for role, (name, values) in self.components.items():
+            flat |= {f"{role}.name": name, **{f"{role}.{key}": plain(value) for key, value in values.items()}}
+        return flat
+
+
+def from_dict(values: Mapping[str, Any], where: str) -> RunConfig:
+    """Read a configuration from plain values; an unknown key is an error that suggests the right one."""
+    training: dict[str, Any] = {}
+    components: dict[str, tuple[str, dict[str, Any]]] = {}
+    known = [*parameters_of(Training), *ROLES]
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name in ROLES:
+            components[name] = _component(name, value, where)
+        elif name in known:
+            training[name] = value
+        else:
+            raise ConfigError(f"{where}: unknown key {key!r}.{did_you_mean(name, known)}")
+    return RunConfig(training=construct(Training, training, where), components=components)
+
+
+def _component(role: str, value: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ConfigError(f'{where}: [{role}] needs a name, such as name = "{DEFAULT_COMPONENTS[role]}"')
+    return value["name"], {key: item for key, item in value.items() if key != "name"}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file, or say what is wrong with it and where."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def merge(
+    base: RunConfig, training: Mapping[str, Any], components: Mapping[str, tuple[str, dict[str, Any]]]
+) -> RunConfig:
+    """Let flags override a file; naming another component drops the parameters of the one it replaces."""
+    merged = dict(base.components)
+    for role, (name, values) in components.items():
+        old_name, old_values = merged.get(role, (None, {}))
+        merged[role] = (name, {**(old_values if old_name == name else {}), **values})
+    changed = construct(Training, {**values_of(base.training), **training}, "wsl run")
+    return RunConfig(training=changed, components=merged)

@@ -1,0 +1,167 @@
+"""The training loop on several ranks: the batches of a single process, of which each rank computes its own examples.
+
+Where an estimator's objective is a mean over examples, each rank adds up its own and only gradients travel. One that
+looks at a whole batch (or keeps shared state) gets it: logits, sets and state rows are brought together, every rank
+computes the same objective, and each differentiates it with respect to its own logits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit import networks
+from wsl_toolkit.components import Estimator, State
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.training.distributed.ranks import Ranks
+from wsl_toolkit.training.engine import Batch, Loop, Losses, Slab, frozen_running_statistics
+
+BOUND_TO_A_BATCH = frozenset({"mixed", "seed"})
+"""What an estimator may need that means something else for a part of a batch than for the whole of it."""
+
+
+class ParallelLoop(Loop):
+    """A rank's share of the loop; orders and batches are global, everything else is this rank's own."""
+
+    def __init__(self, *, ranks: Ranks, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.ranks = ranks
+        self._together = wants_whole_batches(self.risk.estimator)
+        sizes = [parameter.numel() for parameter in self._parameters]
+        # All gradients travel in one message, and with them, in the last place, the wish to stop.
+        self._message = torch.zeros(sum(sizes) + 1, device=self._parameters[0].device)
+        self._slots = [
+            slot.view_as(parameter)
+            for slot, parameter in zip(self._message[:-1].split(sizes), self._parameters, strict=True)
+        ]
+        self._used: list[bool] | None = None
+        self._wish: Callable[[], bool] = lambda: False
+        self._stopping = False
+
+    def run(
+        self, order: Tensor, epoch: int, begun: Losses | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> Losses:
+        """Visit the examples once; all ranks break off after the same step, whichever of them was asked to."""
+        self._wish, self._stopping = stop, False
+        return super().run(order, epoch, begun, lambda: self._stopping)
+
+    def cut(self, order: Tensor) -> list[Slab]:
+        """Cut the global order as a single process would, and keep this rank's examples."""
+        return [self._own_part(slab) for slab in super().cut(order)]
+
+    def _own_part(self, slab: Slab) -> Slab:
+        mine = slab.index % self.ranks.count == self.ranks.rank
+        batches = [
+            Batch(size=len(places), whole=batch.whole, places=places)
+            for batch, own in zip(slab.batches, mine.split([batch.size for batch in slab.batches]), strict=True)
+            for places in [own.nonzero().flatten()]
+        ]
+        return Slab(index=slab.index[mine] // self.ranks.count, batches=batches)
+
+    def _total(self, per_step: Tensor) -> Tensor:
+        return self.ranks.add(per_step)
+
+    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State, batch: Batch) -> Tensor:
+        estimator = self.risk.estimator
+        for parameter in self._parameters:
+            parameter.grad = None
+        objective = torch.zeros((), device=self._message.device)
+        new: State = {}
+        if batch.size or self._together:
+            seen = self._look(inputs, mask, rows, batch)
+            objective = self._objective(*seen, common, batch)
+            if estimator.update_when == "before":
+                new = self._update(*seen, common, batch)
+            objective.backward()
+        self._descend()
+        if estimator.update_when == "after" and (batch.size or self._together):
+            with torch.no_grad(), frozen_running_statistics(self.model):
+                new = self._update(*self._look(inputs, mask, rows, batch), common, batch)
+        self.risk.write_batch(new, rows)
+        counted = self.ranks.leads or not self._together  # a whole batch's objective is the same everywhere
+        return objective.detach() if counted else torch.zeros_like(objective)
+
+    def _look(self, inputs: Tensor, mask: Tensor, rows: State, batch: Batch) -> tuple[Tensor, Tensor, State]:
+        """Return logits, sets and state with the network's extras, of this rank's part or of the whole batch."""
+        with _settled(self.model) if batch.size < 2 else contextlib.nullcontext():
+            logits, extras = networks.split_output(self._forward(inputs))
+        state = {**rows, **extras}
+        if not self._together:
+            return logits, mask, state
+        whole = {name: self._whole(value, batch) for name, value in state.items()}
+        return self._whole(logits, batch), self._whole(mask.byte(), batch).bool(), whole
+
+    def _whole(self, part: Tensor, batch: Batch) -> Tensor:
+        """Return the whole batch's rows, of which only this rank's own are differentiated."""
+        assert batch.places is not None
+        whole = part.new_zeros(batch.whole, *part.shape[1:], requires_grad=False)
+        self.ranks.add(whole.index_copy_(0, batch.places, part.detach()))
+        return whole.index_copy(0, batch.places, part) if part.requires_grad else whole
+
+    def _objective(self, logits: Tensor, mask: Tensor, state: State, common: State, batch: Batch) -> Tensor:
+        estimator = self.risk.estimator
+        if self._together:
+            found: Tensor = estimator.objective(logits, mask, {**common, **state})
+        else:
+            found = estimator.loss(logits, mask, {**common, **state}).sum() / batch.whole
+        return found
+
+    def _update(self, logits: Tensor, mask: Tensor, state: State, common: State, batch: Batch) -> State:
+        detached = {name: value.detach() for name, value in state.items()}
+        new: State = self.risk.estimator.update(logits.detach(), mask, {**common, **detached})
+        if not self._together:
+            return new
+        assert batch.places is not None
+        return {name: value if name in common else value[batch.places] for name, value in new.items()}
+
+    def _descend(self) -> None:
+        """Add up the gradients of all ranks, then step: every rank takes the same step."""
+        if self._used is None:
+            have = torch.tensor([float(parameter.grad is not None) for parameter in self._parameters])
+            self._used = self.ranks.add(have).bool().tolist()
+        for parameter, slot in zip(self._parameters, self._slots, strict=True):
+            slot.zero_() if parameter.grad is None else slot.copy_(parameter.grad)
+        self._message[-1] = float(self._wish())
+        self.ranks.add(self._message)
+        for parameter, slot, used in zip(self._parameters, self._slots, self._used, strict=True):
+            parameter.grad = slot if used else None  # what no loss depends on is not decayed either
+        self._stopping = bool(self._message[-1] > 0)
+        super()._descend()
+
+
+def wants_whole_batches(estimator: Any) -> bool:
+    """Return whether an estimator must see a batch as a whole: its objective is no mean, or it keeps shared state."""
+    return type(estimator).objective is not Estimator.objective or updates_shared_state(estimator)
+
+
+def updates_shared_state(estimator: Any) -> bool:
+    """Return whether updates may write what no single example owns."""
+    return estimator.update_when != "never" and type(estimator).init_shared is not Estimator.init_shared
+
+
+def check_spreads(estimator: Any) -> None:
+    """Refuse an estimator that several ranks would compute otherwise than one."""
+    why = None
+    if estimator.looks_back():
+        why = "looks at all examples at once after each epoch"
+    elif wants_whole_batches(estimator) and estimator.needs & BOUND_TO_A_BATCH:
+        why = f"works on whole batches and needs {', '.join(sorted(estimator.needs & BOUND_TO_A_BATCH))}"
+    if why:
+        raise ConfigError(f"estimator {estimator.name} cannot be trained on several ranks: it {why}. Run it on one")
+
+
+@contextlib.contextmanager
+def _settled(model: nn.Module) -> Iterator[None]:
+    """Let batch norm use its running statistics: a single example, or none, has none of its own."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
+    for norm in norms:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.train()
