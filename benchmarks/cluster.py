@@ -231,10 +231,11 @@ def _trainer(n: int, batch: int, ranks: Any) -> Any:
 
     from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone, estimator
     from wsl_toolkit.training.distributed.trainer import ParallelTrainer, own_rows, own_sets
-    from wsl_toolkit.training.engine import LogitEvaluation, Trainer
+    from wsl_toolkit.training.evaluation import LogitEvaluation
     from wsl_toolkit.training.optimisers import make_optimizer
     from wsl_toolkit.training.plan import ExecutionPlan
     from wsl_toolkit.training.risk import Risk
+    from wsl_toolkit.training.trainer import Trainer
 
     problem = Synthetic.draw(n, (FEATURES,), CLASSES)
     model, method = backbone(NETWORK, problem), estimator("ppl")

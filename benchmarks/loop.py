@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from benchmarks.harness import Row, Section, exponent, measure, ratio
 from benchmarks.problems import BATCH, LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone, estimator, trainer
-from wsl_toolkit.training.engine import Trainer
+from wsl_toolkit.training.trainer import Trainer
 
 SIZES = {"linear": (60_000, (784,)), "mlp": (60_000, (784,)), "resnet32": (1_024, (3, 32, 32))}
 """Examples and their shape: MNIST's for the dense networks; a few batches of CIFAR's for the slow one."""

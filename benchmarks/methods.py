@@ -13,10 +13,10 @@ from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone
 from wsl_toolkit.components import Estimator
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.engine import Trainer
 from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 BATCH = 100
 REFERENCE = "ppl"

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.engine import Trainer
 from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.plan import choose_plan
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 BATCH = 256
 LR, WEIGHT_DECAY, MOMENTUM = 1e-3, 1e-5, 0.9

@@ -84,7 +84,7 @@ def gigabytes(value: float) -> str:
 
 def memory_rows(plan: Plan) -> list[list[str]]:
     """What lies in memory, in all, and on one rank of a data-parallel run."""
-    from wsl_toolkit.data.inputs import SLAB_CELLS
+    from wsl_toolkit.data.inputs import CHUNK_CELLS
     from wsl_toolkit.labels.storage import choose_kind, index_dtype
 
     n, k, ranks = plan.examples, plan.classes, plan.ranks
@@ -93,7 +93,7 @@ def memory_rows(plan: Plan) -> list[list[str]]:
     width = index_dtype(k).itemsize
     sets = {"dense": n * k, "packed": n * (k // 8), "sparse": 8 * (n + 1) + width * entries}
     local = plan.batch // ranks
-    slab = plan.batch * max(1, SLAB_CELLS // (plan.raw_bytes * plan.batch)) // ranks
+    chunk = plan.batch * max(1, CHUNK_CELLS // (plan.raw_bytes * plan.batch)) // ranks
     weights = 4 * plan.features * k
     rows = [
         ("candidate sets, a byte a cell", sets["dense"], None, "never: the store is chosen by size"),
@@ -103,9 +103,9 @@ def memory_rows(plan: Plan) -> list[list[str]]:
         ("confidences, [n, K] in float32", 4 * n * k, None, "never: `on_candidates` state lies on candidates"),
         ("confidences on the candidates", 4 * entries + 8 * n, (4 * entries + 8 * n) / ranks, "each rank its own"),
         ("order of an epoch, int64", 8 * n, 8 * n, "**every rank draws the whole order**"),
-        ("inputs, raw", plan.raw_bytes * n, 0, "a mapped file, read slab by slab"),
+        ("inputs, raw", plan.raw_bytes * n, 0, "a mapped file, read chunk by chunk"),
         ("logits, sets and state of a batch, dense", 0, (4 + 1 + 4) * local * k * 3, "with what autograd keeps"),
-        (f"sets and state of a slab ({slab:,} examples of a rank), dense", 0, (1 + 4) * slab * k, "gathered at once"),
+        (f"sets and state of a chunk ({chunk:,} examples a rank), dense", 0, (1 + 4) * chunk * k, "gathered at once"),
         ("last layer: weights, gradient, momentum, message", 4 * weights, 4 * weights, "on every rank"),
         ("held-out logits", 4 * plan.held_out * k, 4 * plan.held_out * k / ranks, "all of them meet on rank 0"),
         ("a checkpoint: confidences of all ranks", 4 * entries, 0, "**all of it meets on rank 0**"),

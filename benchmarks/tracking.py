@@ -9,8 +9,10 @@ from pathlib import Path
 
 from benchmarks.harness import Row, Section, spread
 from benchmarks.problems import Synthetic, estimator, trainer
-from wsl_toolkit.training.engine import EpochRecord, LogitEvaluation, Trainer
+from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.metrics import accuracy, covering_rate
+from wsl_toolkit.training.trainer import Trainer
 
 
 def sections(quick: bool) -> list[Section]:

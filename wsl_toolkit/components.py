@@ -41,19 +41,51 @@ __all__ = [
 State = dict[str, "Tensor"]
 """An estimator's state: tensors whose first dimension is the example, or shared ones."""
 
+
+@attrs.frozen(kw_only=True)
+class Need:
+    """Something that an estimator may ask for: what it gets, who provides it, and what follows from that."""
+
+    gives: str
+    provider: Literal["labels", "network", "loop"]
+    stacks: bool = False
+    """Whether models that need it can be trained as one stack."""
+    splits: bool = True
+    """Whether it means the same for a part of a batch as for the whole of it, as several ranks require."""
+
+
 NEEDS = {
-    "true_labels": "candidates are the singletons {y}",
-    "weak_view": "logits and features are those of a weakly augmented copy of the batch, not of the batch itself",
-    "second_view": "state['view_logits']: logits of an augmented copy of the batch",
-    "third_view": "state['third_logits']: logits of yet another augmented copy",
-    "features": "state['features']: what the network's last layer sees; 'view_features' with a second view",
-    "mixed": "state['mixed_logits'], 'mixed_partner', 'mixed_share': λx + (1-λ)x' for another x' of the batch",
-    "momentum": "state['momentum_logits'] (and 'momentum_features'): a slow copy of the network, without gradient",
-    "momentum_view": "the slow copy sees an augmented copy of the batch that nothing else sees",
-    "epoch": "state['epoch']: the number of epochs behind, a scalar",
-    "seed": "state['seed']: a fresh whole number, from which a function may draw what is random",
+    "true_labels": Need(gives="candidates are the singletons {y}", provider="labels", stacks=True),
+    "weak_view": Need(
+        gives="logits and features are those of a weakly augmented copy of the batch, not of the batch itself",
+        provider="network",
+    ),
+    "second_view": Need(gives="state['view_logits']: logits of an augmented copy of the batch", provider="network"),
+    "third_view": Need(gives="state['third_logits']: logits of yet another augmented copy", provider="network"),
+    "features": Need(
+        gives="state['features']: what the network's last layer sees; 'view_features' with a second view",
+        provider="network",
+    ),
+    "mixed": Need(
+        gives="state['mixed_logits'], 'mixed_partner', 'mixed_share': λx + (1-λ)x' for another x' of the batch",
+        provider="network",
+        splits=False,
+    ),
+    "momentum": Need(
+        gives="state['momentum_logits'] (and 'momentum_features'): a slow copy of the network, without gradient",
+        provider="network",
+    ),
+    "momentum_view": Need(
+        gives="the slow copy sees an augmented copy of the batch that nothing else sees", provider="network"
+    ),
+    "epoch": Need(gives="state['epoch']: the number of epochs behind, a scalar", provider="loop", stacks=True),
+    "seed": Need(
+        gives="state['seed']: a fresh whole number, from which a function may draw what is random",
+        provider="network",
+        splits=False,
+    ),
 }
-"""What an estimator may declare in `needs`, and what the engine then provides."""
+"""What an estimator may declare in `needs`: the one table of which the engine, stacks and ranks ask."""
 
 
 @attrs.frozen(kw_only=True)
@@ -196,7 +228,7 @@ class Estimator(Component):
 
     def extend(self, network: nn.Module) -> nn.Module:
         """Return the network to train: as it is, or with what `needs` names around it; override to add a head."""
-        if self.logits_suffice:
+        if all(NEEDS[need].provider != "network" for need in self.needs):
             return network
         from wsl_toolkit.networks import Extended
 
@@ -205,7 +237,17 @@ class Estimator(Component):
     @property
     def logits_suffice(self) -> bool:
         """Whether the loss asks nothing of the network but logits, so that it can be evaluated anywhere."""
-        return not self.needs - {"true_labels"}
+        return all(NEEDS[need].provider == "labels" for need in self.needs)
+
+    @classmethod
+    def reads_true_labels(cls) -> bool:
+        """Whether it learns from the true labels, as an upper bound does, and not from candidate sets."""
+        return "true_labels" in cls.needs
+
+    @classmethod
+    def needs_that_do_not(cls, property_name: Literal["stacks", "splits"]) -> list[str]:
+        """Return the needs that lack a property of the table, in alphabetical order."""
+        return sorted(need for need in cls.needs if not getattr(NEEDS[need], property_name))
 
     @classmethod
     def looks_back(cls) -> bool:

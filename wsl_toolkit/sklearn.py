@@ -27,10 +27,12 @@ from wsl_toolkit.errors import WslError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.training import metrics
+from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import predict as network_logits
-from wsl_toolkit.training.train import run_trial
+from wsl_toolkit.training.train import TrainingJob, train
 
 SEPARATOR = "|"
 
@@ -42,7 +44,59 @@ ordinary labels, which all checks use, are sets of one class."""
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """A classifier that learns from candidate sets: any installed estimator, any installed backbone."""
+    """A classifier that learns from candidate sets: any installed estimator, any installed backbone.
+
+    Parameters
+    ----------
+    estimator : str, default="ppl"
+        How to learn from candidate sets; `wsl list estimator` names what is installed.
+    backbone : str, default="linear"
+        The network; `wsl list backbone` names what is installed.
+    estimator_params, backbone_params : dict or None
+        Their own parameters, as `wsl show estimator NAME` lists them.
+    classes : sequence or None
+        Names of the columns of a 0/1 matrix, or the order of the classes; None: as found in the candidate sets.
+    epochs : int, default=100
+        Passes over the training data, at most.
+    batch_size : int, default=64
+        Examples in a mini-batch.
+    lr, weight_decay, momentum : float
+        Learning rate, l2 regularisation, and the momentum of optimisers that have one.
+    optimizer : str, default="sgd"
+        Any optimiser of torch.optim, by its name in lower case.
+    scheduler : str, default="none"
+        The learning-rate schedule: none, cosine, linear, step, exponential or one-cycle.
+    early_stopping : bool, default=False
+        Whether to hold out a part of the examples, and to stop when `monitor` does not improve on it any more. Nothing
+        but candidate sets is looked at.
+    validation_fraction : float, default=0.1
+        The share held out where `early_stopping` is on or `keep` is "best".
+    n_iter_no_change : int, default=10
+        Epochs without improvement after which training stops.
+    monitor : str, default="validation/covering_rate"
+        The metric to stop and to choose the best epoch by.
+    keep : {"last", "best"}, default="last"
+        Which epoch's model to keep.
+    scale : bool, default=True
+        Whether to standardise each feature by the training data.
+    device : str, default="auto"
+        Where to train: auto, cpu, cuda, cuda:1 or mps.
+    random_state : int, RandomState or None, default=0
+        What all randomness derives from.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, in the order of `predict_proba`'s columns.
+    n_iter_ : int
+        How many epochs were trained.
+    best_epoch_ : int or None
+        The epoch whose model was kept, where `keep` is "best".
+    loss_curve_ : list of float
+        The empirical risk after each epoch.
+    network_, transform_ : torch.nn.Module
+        The trained network, and what turns raw inputs into its inputs.
+    """
 
     def __init__(
         self,
@@ -58,6 +112,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         weight_decay: float = 1e-4,
         optimizer: str = "sgd",
         momentum: float = 0.9,
+        scheduler: str = "none",
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        monitor: str = "validation/covering_rate",
+        keep: str = "last",
         scale: bool = True,
         device: str = "auto",
         random_state: Any = 0,
@@ -74,6 +134,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.weight_decay = weight_decay
         self.optimizer = optimizer
         self.momentum = momentum
+        self.scheduler = scheduler
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.monitor = monitor
+        self.keep = keep
         self.scale = scale
         self.device = device
         self.random_state = random_state
@@ -105,9 +171,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             weight_decay=self.weight_decay,
             optimizer=self.optimizer,
             momentum=self.momentum,
+            scheduler=self.scheduler,
             seed=seed,
             device=self.device,
+            patience=self.n_iter_no_change if self.early_stopping else 0,
+            monitor=self.monitor,
+            keep=self.keep,
         )
+        check_training(training)
         data = Data(
             name="X",
             x=torch.from_numpy(np.ascontiguousarray(X)),
@@ -117,12 +188,29 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         )
         if data.candidates is not None and len(data.candidates.labelled()) == 0:
             raise ValueError("every candidate set holds all classes: there is nothing to learn from")
-        everything = torch.arange(len(X))
-        problem = fitting.make_own_problem(data, everything, everything[:0])
-        result = run_trial(problem, estimator, backbone, training, seed)
+        train_part, held_out = self._parts(len(X), seed)
+        problem = fitting.make_own_problem(data, train_part, held_out)
+        (result,) = train(
+            [TrainingJob(problem=problem, estimator=estimator, backbone=backbone, training=training, seed=seed)]
+        )
         self.network_ = result.model.cpu()
         self.transform_ = problem.transform
         self.loss_curve_ = [record.metrics["train/risk"] for record in result.records]
+        self.n_iter_ = len(result.records)
+        self.best_epoch_ = result.best_epoch
+
+    def _parts(self, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the examples to train on and those held out; none are held out where nothing is watched."""
+        order = torch.arange(n)
+        if not self.early_stopping and self.keep == "last":
+            return order, order[:0]
+        cut = round(self.validation_fraction * n)
+        if not 0 < cut < n:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} of {n} examples leaves nothing to train on or to watch"
+            )
+        shuffled = order[torch.randperm(n, generator=stream(seed, "validation"))]
+        return shuffled[cut:].sort().values, shuffled[:cut].sort().values
 
     def _logits(self, X: Any) -> torch.Tensor:
         check_is_fitted(self)

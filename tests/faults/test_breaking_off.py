@@ -11,9 +11,11 @@ from torch import nn
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.checkpoints import Checkpoints, Place
-from wsl_toolkit.training.engine import Trainer, predict
-from wsl_toolkit.training.optimisers import make_optimizer, make_scheduler
+from wsl_toolkit.training.engine import predict
+from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.schedules import make_scheduler
+from wsl_toolkit.training.trainer import Trainer
 
 EPOCHS, STEPS = 3, 22
 
@@ -61,8 +63,8 @@ def assert_same(one: object, other: object) -> None:
 def test_an_epoch_broken_off_at_any_step_goes_on_to_the_same_bits(
     estimator: str, run_lengths: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Slabs of 7 batches, so that breaks fall inside slabs, between them and at the end of an epoch.
-    monkeypatch.setattr("wsl_toolkit.data.inputs.SLAB_CELLS", 9 * 16 * 7)
+    # Chunks of 7 batches, so that breaks fall inside chunks, between them and at the end of an epoch.
+    monkeypatch.setattr("wsl_toolkit.data.inputs.CHUNK_CELLS", 9 * 16 * 7)
     whole = small_trainer(estimator)
     expected = [record.metrics for record in whole.epochs(EPOCHS)]
 

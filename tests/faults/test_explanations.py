@@ -8,7 +8,7 @@ import pytest
 from fault_tools import wsl
 
 from wsl_toolkit.runs.folder import same_metrics
-from wsl_toolkit.runs.runner import _explain
+from wsl_toolkit.runs.tracked_trial import _explain
 from wsl_toolkit.training.engine import EpochRecord
 
 
@@ -34,7 +34,7 @@ def test_a_negative_risk_is_explained_and_a_positive_one_is_not() -> None:
     _explain(session, record(8, -0.5), None)  # type: ignore[arg-type]
     assert list(session.notes) == ["negative"]
     assert "-0.25 at epoch 7" in session.notes["negative"]
-    assert "no fault of the run" in session.notes["negative"]
+    assert "not a fault of the run" in session.notes["negative"]
 
 
 def test_an_epoch_that_comes_out_anew_is_noticed_to_the_last_bit() -> None:

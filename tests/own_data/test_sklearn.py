@@ -137,3 +137,23 @@ def test_an_unknown_class_or_component_is_a_value_error_that_names_it(blobs):
         quick(estimator="pppl").fit(X, mask)
     with pytest.raises(ValueError, match="label 7 of example 1"):
         candidate_matrix([0, 7], classes=[0, 1])
+
+
+def test_early_stopping_watches_held_out_candidate_sets_and_keeps_the_best_epoch() -> None:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    sets = rng.random((len(y), 10)) < 0.3
+    sets[np.arange(len(y)), y] = True
+    model = PartialLabelClassifier(epochs=60, early_stopping=True, n_iter_no_change=3, keep="best").fit(X, sets)
+    assert model.best_epoch_ is not None
+    assert model.n_iter_ == len(model.loss_curve_) < 60
+    assert model.n_iter_ - model.best_epoch_ == 3
+    assert model.score(X, y) > 0.8
+
+
+def test_too_small_a_part_to_watch_is_an_error() -> None:
+    X, sets = np.eye(4), np.eye(4, dtype=bool)
+    with pytest.raises(ValueError, match="leaves nothing to train on or to watch"):
+        PartialLabelClassifier(early_stopping=True, validation_fraction=0.01).fit(X, sets)

@@ -14,8 +14,9 @@ from wsl_toolkit.errors import PluginError
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.networks import Extended, classifier, jitter, logits_and_features, plain, run
 from wsl_toolkit.plugins.registry import Owner, Registry
-from wsl_toolkit.training.engine import Trainer, predict
+from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 ALL = frozenset({"second_view", "features", "momentum", "epoch"})
 

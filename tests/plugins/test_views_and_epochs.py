@@ -13,9 +13,9 @@ from wsl_toolkit import CandidateSets, Estimator, Kind, Setting, State, augmenta
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.networks import Extended, jitter
 from wsl_toolkit.plugins.registry import Owner, Registry
-from wsl_toolkit.training.engine import Trainer
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 
 def columns(n: int, channels: int, side: int = 16) -> Tensor:

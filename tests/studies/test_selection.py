@@ -22,7 +22,7 @@ from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, Job, JobResult, make_jo
 from wsl_toolkit.studies.selection import SelectionError, best, score
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
-from wsl_toolkit.studies.worker import Workshop, clean_parts
+from wsl_toolkit.studies.worker import TaskWorker, clean_parts
 
 
 class Touched(Exception):
@@ -64,10 +64,10 @@ def test_a_search_runs_to_its_end_with_test_labels_and_inputs_that_cannot_be_tou
     small["selection"] = {"folds": folds}
     jobs = selection_jobs(small, tmp_path)
     assert {job.purpose for job in jobs} == {"selection"}
-    workshop = Workshop()
+    worker = TaskWorker()
     task = Task(jobs=tuple(jobs), data_dir=tmp_path)
-    workshop._data = (f"{tmp_path} {jobs[0].run_config().components['dataset']}", data)
-    results = list(workshop.run(task))
+    worker._data = (f"{tmp_path} {jobs[0].run_config().components['dataset']}", data)
+    results = list(worker.run(task))
     assert len(results) == 2 * folds
     for result in results:
         assert not [name for name in result.history if name.startswith("test/") or "oracle" in name]
@@ -81,7 +81,7 @@ def test_the_problem_of_a_search_carries_no_clean_label_unless_the_rule_is_the_o
         small["selection"] = {"rule": rule}
         job = selection_jobs(small, tmp_path)[0]
         config = job.run_config()
-        problem = Workshop().problem(job, config, Task(jobs=(job,), data_dir=tmp_path))
+        problem = TaskWorker().problem(job, config, Task(jobs=(job,), data_dir=tmp_path))
         assert problem.clean.test is None
         assert len(problem.test_x) == 0
         assert problem.clean.train is None

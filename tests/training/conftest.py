@@ -12,9 +12,10 @@ from small_problems import MakeTrainer, estimator, inputs_and_candidates, networ
 from wsl_toolkit.components import Estimator
 from wsl_toolkit.data.inputs import Inputs
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.training.engine import Trainer
-from wsl_toolkit.training.optimisers import make_optimizer, make_scheduler
+from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.schedules import make_scheduler
+from wsl_toolkit.training.trainer import Trainer
 
 
 @pytest.fixture

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Estimator
+from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.engine import Trainer
+from wsl_toolkit.training.stacking import Stack, group
+from wsl_toolkit.training.trainer import Outcome, Trainer
 
 MakeTrainer = Callable[..., Trainer]
 
@@ -39,3 +41,21 @@ def network(kind: str, d: int, k: int, seed: int = 0) -> nn.Module:
     if kind == "dropout":
         layers.append(nn.Dropout(0.2))
     return nn.Sequential(*layers, nn.Linear(16, k))
+
+
+def train_stacked(trainers: Sequence[Trainer], until: int) -> Iterator[list[Outcome]]:
+    """Train trainers in the groups that the toolkit makes of them; yield every trainer's outcome of each epoch."""
+    groups = group(trainers)
+    members = [[trainers[place] for place in each.places] for each in groups]
+    units = [Stack(together) if len(together) > 1 else together[0] for together in members]
+    diverged: dict[int, DivergedError] = {}
+    for _ in range(trainers[0].epoch, until):
+        outcomes: dict[int, Outcome] = {}
+        for each, unit in zip(groups, units, strict=True):
+            found = unit.train_epoch()
+            assert found is not None
+            outcomes |= zip(each.places, found, strict=True)
+        for place, outcome in outcomes.items():
+            if isinstance(outcome, DivergedError):
+                diverged.setdefault(place, outcome)
+        yield [diverged.get(place, outcomes[place]) for place in range(len(trainers))]

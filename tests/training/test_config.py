@@ -55,7 +55,7 @@ def test_naming_another_component_drops_the_parameters_of_the_old_one() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epoch": 3}, "unknown key 'epoch'. Did you mean 'epochs'?"),
+        ({"epoch": 3}, "unknown key 'epoch'. Did you mean 'epochs'"),
         ({"epochs": 0}, "epochs must be >= 1, not 0"),
         ({"epochs": 2.5}, "epochs must be a whole number, not 2.5"),
         ({"epochs": True}, "epochs must be int, not True"),

@@ -12,10 +12,11 @@ from torch import nn
 
 from wsl_toolkit.data.inputs import Inputs, StreamedInputs, TensorInputs, map_rows, write_rows
 from wsl_toolkit.errors import DataError
-from wsl_toolkit.training.engine import Trainer, predict
+from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.plan import THREADS_PAY_FROM, ExecutionPlan, choose_plan, forward_operations
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 
 def images(n: int = 64) -> torch.Tensor:
@@ -102,12 +103,12 @@ def test_a_plan_is_saved_as_plain_values() -> None:
     assert ExecutionPlan(**plan.as_dict()) == plan
 
 
-def test_slabs_are_what_indexing_gives() -> None:
+def test_chunks_are_what_indexing_gives() -> None:
     for channels_last in (False, True):
         inputs = TensorInputs(images(), channels_last)
         indices = torch.randperm(64).split([30, 30, 4])
-        for index, slab in zip(indices, inputs.slabs(indices), strict=True):
-            assert torch.equal(slab, images()[index])
+        for index, chunk in zip(indices, inputs.chunks(indices), strict=True):
+            assert torch.equal(chunk, images()[index])
             assert torch.equal(inputs.gather(index), images()[index])
 
 
@@ -119,8 +120,8 @@ def test_streamed_inputs_are_transformed_rows_of_the_file(tmp_path: Path, worker
     inputs = StreamedInputs(map_rows(path), scaled, workers=workers)
     assert (len(inputs), inputs.shape) == (64, (3, 8, 8))
     indices = torch.randperm(64).split(20)
-    for index, slab in zip(indices, inputs.slabs(indices), strict=True):
-        assert torch.equal(slab, scaled(raw)[index])
+    for index, chunk in zip(indices, inputs.chunks(indices), strict=True):
+        assert torch.equal(chunk, scaled(raw)[index])
     assert torch.equal(inputs.gather(torch.tensor([5, 2, 5])), scaled(raw)[[5, 2, 5]])
 
 
@@ -131,7 +132,7 @@ def test_a_part_of_the_rows_is_streamed_in_its_own_order(tmp_path: Path) -> None
     inputs = StreamedInputs(map_rows(path), index=part, workers=0)
     assert len(inputs) == 4
     assert torch.equal(inputs.gather(torch.tensor([2, 0])), images()[[40, 9]])
-    assert torch.equal(next(inputs.slabs([torch.tensor([3, 1])])), images()[[41, 3]])
+    assert torch.equal(next(inputs.chunks([torch.tensor([3, 1])])), images()[[41, 3]])
     assert inputs.nbytes < images().nbytes
     assert inputs.same_as(inputs.to("cpu"))
     assert not inputs.same_as(StreamedInputs(map_rows(path), index=part.flip(0)))

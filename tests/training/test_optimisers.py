@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.optimisers import OPTIMIZERS, SCHEDULERS, make_optimizer, make_scheduler
-from wsl_toolkit.training.train import check_training
+from wsl_toolkit.training.optimisers import OPTIMIZERS, make_optimizer, options_class
+from wsl_toolkit.training.schedules import SCHEDULES, make_scheduler
 
 
 def test_sgd_has_momentum_unless_told_otherwise() -> None:
@@ -66,12 +69,12 @@ def test_an_unknown_optimiser_is_an_error_with_the_nearest_name() -> None:
 
 
 def test_momentum_where_there_is_none_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="adam knows no momentum"):
+    with pytest.raises(ConfigError, match="adam has no momentum setting"):
         make_optimizer("adam", nn.Linear(3, 2).parameters(), lr=0.1, momentum=0.9)
 
 
 def test_weight_decay_where_there_is_none_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="rprop knows no weight decay"):
+    with pytest.raises(ConfigError, match="rprop has no weight decay setting"):
         make_optimizer("rprop", nn.Linear(3, 2).parameters(), lr=0.1, weight_decay=0.1)
 
 
@@ -80,9 +83,9 @@ def test_values_that_torch_refuses_become_one_line() -> None:
         make_optimizer("sgd", nn.Linear(3, 2).parameters(), lr=-1.0)
 
 
-def learning_rates(name: str, epochs: int) -> list[float]:
+def learning_rates(name: str, epochs: int, warmup: int = 0, **options: Any) -> list[float]:
     optimizer = make_optimizer("sgd", nn.Linear(3, 2).parameters(), lr=1.0)
-    scheduler = make_scheduler(name, optimizer, epochs)
+    scheduler = make_scheduler(name, optimizer, epochs, options, warmup)
     rates = []
     for _ in range(epochs):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -92,7 +95,7 @@ def learning_rates(name: str, epochs: int) -> list[float]:
     return rates
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", sorted(SCHEDULES.keys() - {"one-cycle"}))
 @pytest.mark.parametrize("epochs", [1, 2, 3, 100])
 def test_schedules_start_at_the_given_rate_and_never_reach_zero_or_rise(name: str, epochs: int) -> None:
     rates = learning_rates(name, epochs)
@@ -117,3 +120,65 @@ def test_an_unknown_schedule_is_an_error_with_the_nearest_name() -> None:
 @pytest.mark.parametrize("name", ["adam", "adamw", "adagrad", "rmsprop", "sgd"])
 def test_every_optimiser_can_be_chosen_without_a_word_about_momentum(name: str) -> None:
     check_training(Training(optimizer=name, device="cpu"))
+
+
+def test_one_cycle_rises_to_the_given_rate_and_falls_to_almost_nothing() -> None:
+    rates = learning_rates("one-cycle", 100)
+    top = rates.index(max(rates))
+    assert rates[0] == pytest.approx(0.04)
+    assert max(rates) == pytest.approx(1.0, abs=0.01)
+    assert 25 <= top <= 35
+    assert all(later > earlier for earlier, later in itertools.pairwise(rates[: top + 1]))
+    assert all(later < earlier for earlier, later in itertools.pairwise(rates[top:]))
+    assert 0 < rates[-1] < 0.01
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 4])
+def test_one_cycle_fits_the_shortest_runs(epochs: int) -> None:
+    assert all(0 < rate <= 1 for rate in learning_rates("one-cycle", epochs))
+
+
+def test_options_of_schedules_do_what_they_say() -> None:
+    assert learning_rates("step", 4, gamma=0.5, milestones=(0.5,)) == pytest.approx([1, 1, 0.5, 0.5])
+    assert learning_rates("exponential", 3, gamma=0.5) == pytest.approx([1, 0.5, 0.25])
+    assert learning_rates("linear", 4, final=0.5) == pytest.approx([1, 0.875, 0.75, 0.625])
+    assert min(learning_rates("cosine", 50, final=0.2)) >= 0.2
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_a_warm_up_rises_in_equal_steps_before_the_schedule_begins(name: str) -> None:
+    rates = learning_rates(name, 13, warmup=3)
+    after = learning_rates(name, 10)
+    start = after[0]
+    assert rates[:3] == pytest.approx([start / 4, start / 2, 3 * start / 4])
+    assert rates[3:] == pytest.approx(after)
+
+
+def test_a_wrong_option_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'nesterov'"):
+        check_training(Training(device="cpu", optimizer_options={"nestrov": True}))
+    with pytest.raises(ConfigError, match="unknown parameter 'gama'"):
+        check_training(Training(device="cpu", scheduler="step", scheduler_options={"gama": 0.1}))
+    with pytest.raises(ConfigError, match="leaves none of 5 epochs"):
+        check_training(Training(device="cpu", epochs=5, warmup_epochs=5))
+
+
+def test_options_of_an_optimiser_reach_torch() -> None:
+    made = make_optimizer("sgd", nn.Linear(3, 2).parameters(), lr=0.1, options={"nesterov": True})
+    assert made.defaults["nesterov"] is True
+    made = make_optimizer("adam", nn.Linear(3, 2).parameters(), lr=0.1, options={"betas": [0.5, 0.9], "eps": 1e-6})
+    assert (made.defaults["betas"], made.defaults["eps"]) == ((0.5, 0.9), 1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimiser_has_its_options_with_torch_defaults(name: str) -> None:
+    optimizer = make_optimizer(name, nn.Linear(4, 3, bias=False).parameters(), lr=0.01)
+    for option, value in attrs.asdict(options_class(name)()).items():
+        assert optimizer.defaults.get(option, value) == value
+
+
+def test_an_optimiser_is_refused_for_the_network_that_it_cannot_train() -> None:
+    check_training(Training(optimizer="muon", device="cpu"))
+    make_optimizer("muon", nn.Linear(4, 3, bias=False).parameters(), lr=0.01)
+    with pytest.raises(ConfigError, match="muon cannot train this network"):
+        make_optimizer("muon", nn.Linear(4, 3).parameters(), lr=0.01)

@@ -18,11 +18,11 @@ from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training import risk as risk_module
+from wsl_toolkit.training.build import make_trainer
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.distributed import Ranks, ranks_asked_for
 from wsl_toolkit.training.distributed.loop import check_spreads, wants_whole_batches
-from wsl_toolkit.training.engine import Trainer
-from wsl_toolkit.training.train import make_trainer
+from wsl_toolkit.training.trainer import Trainer
 
 N, FEATURES, CLASSES = 331, 6, 5
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -165,8 +165,8 @@ def test_a_state_saved_on_two_ranks_goes_on_on_one_and_on_four(
 
 def shares(ranks: Ranks) -> tuple[int, int, list[int]]:
     made = trainer("ppl", ranks)
-    slabs = made._loop.cut(made.next_order())
-    visited = torch.cat([slab.index for slab in slabs])
+    chunks = made._loop.cut(made.next_order())
+    visited = torch.cat([chunk.index for chunk in chunks])
     return len(made.risk.candidates), len(made.inputs), visited.tolist()
 
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Literal
 import attrs
 import pytest
 import torch
-from small_problems import MakeTrainer, estimator, inputs_and_candidates
+from small_problems import MakeTrainer, estimator, inputs_and_candidates, train_stacked
 from test_stacking import assert_same_trajectory, family, train_alone
 from torch import Tensor, nn
 
 from wsl_toolkit import Estimator, Kind, Setting, State
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.engine import Trainer
-from wsl_toolkit.training.stacking import group, train_stacked, why_not
+from wsl_toolkit.training.stacking import group, why_not
+from wsl_toolkit.training.trainer import Trainer
 
 
 @attrs.frozen(kw_only=True)
@@ -125,10 +125,9 @@ def test_one_that_breaks_the_contract_trains_alone_and_is_told_why(
     found = why_not(together)
     assert found is not None
     assert reason in found
-    notes: list[str] = []
     if cls is not NeedsMore:  # it needs a network that this family does not have
-        list(train_stacked(together, 2, say=notes.append))
-        assert notes == [f"4 of 4 models train one by one: {found}"]
+        assert [each.alone_because for each in group(together)] == [found] * 4
+        list(train_stacked(together, 2))
         train_alone(alone, 2)
         assert_same_trajectory(together, alone)
 
@@ -136,7 +135,7 @@ def test_one_that_breaks_the_contract_trains_alone_and_is_told_why(
 @pytest.mark.parametrize("name", load_plugins().registry.names("estimator"))
 def test_every_built_in_estimator_that_says_so_can_be_stacked(make_trainer: MakeTrainer, name: str) -> None:
     cls = load_plugins().registry.get("estimator", name)
-    if not cls.stackable or cls.needs - {"true_labels", "epoch"}:
+    if not cls.stackable or cls.needs_that_do_not("stacks"):
         assert why_not([make_trainer(name), make_trainer(name, lr=0.5)]) is not None
         return
     problem = inputs_and_candidates()

@@ -11,8 +11,8 @@ from wsl_toolkit.data import problem as problem_module
 from wsl_toolkit.data.inputs import StreamedInputs
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training import train as training
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.train import TrialResult, run_trial
 
 
 def digits() -> Problem:
@@ -22,10 +22,14 @@ def digits() -> Problem:
     return make_problem(data, generator, seed=0, validation=0.1, test=0.2)
 
 
-def train(problem: Problem) -> TrialResult:
+def train(problem: Problem) -> training.Trained:
     registry = load_plugins().registry
     backbone = registry.create("backbone", "linear", {})
-    return run_trial(problem, registry.create("estimator", "ppl", {}), backbone, Training(epochs=2), 0)
+    estimator = registry.create("estimator", "ppl", {})
+    job = training.TrainingJob(
+        problem=problem, estimator=estimator, backbone=backbone, training=Training(epochs=2), seed=0
+    )
+    return training.train([job])[0]
 
 
 def test_a_run_with_little_memory_streams_its_inputs_to_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from wsl_toolkit.data.inputs import StreamedInputs, map_rows, write_rows
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training import risk as risk_module
-from wsl_toolkit.training.engine import Trainer, batch_sizes, predict
+from wsl_toolkit.training.engine import batch_sizes, predict
 from wsl_toolkit.training.plan import ExecutionPlan
+from wsl_toolkit.training.trainer import Trainer
 
 
 def everything(trainer: Trainer) -> dict[str, Any]:
@@ -188,13 +189,13 @@ def test_no_batch_of_one_is_left_over(make_trainer: MakeTrainer, n: int) -> None
     assert torch.isfinite(torch.tensor(records[-1].metrics["train/risk"]))
 
 
-def test_a_leftover_example_is_trained_on_across_slabs(
+def test_a_leftover_example_is_trained_on_across_chunks(
     make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wsl_toolkit.data.inputs.SLAB_CELLS", 64 * 6)
+    monkeypatch.setattr("wsl_toolkit.data.inputs.CHUNK_CELLS", 64 * 6)
     x, candidates = inputs_and_candidates(n=129)
     small = make_trainer("ppl", "mlp", problem=(x, candidates))
-    assert small.inputs.slab_length(32) == 64
+    assert small.inputs.chunk_length(32) == 64
     list(small.epochs(2))
     monkeypatch.undo()
     large = make_trainer("ppl", "mlp", problem=(x, candidates))

@@ -9,7 +9,7 @@ import pytest
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.train import run_trial
+from wsl_toolkit.training.train import TrainingJob, train
 
 REGISTRY = load_plugins().registry
 TRAINING = Training(epochs=7, lr=0.01, batch_size=256, weight_decay=1e-5)
@@ -25,7 +25,8 @@ def problem(data_dir: Path) -> Problem:
 
 def accuracy(problem: Problem, name: str) -> float:
     estimator, backbone = REGISTRY.create("estimator", name, {}), REGISTRY.create("backbone", "linear", {})
-    return run_trial(problem, estimator, backbone, TRAINING, seed=0).final["test/accuracy"]
+    job = TrainingJob(problem=problem, estimator=estimator, backbone=backbone, training=TRAINING, seed=0)
+    return train([job])[0].final["test/accuracy"]
 
 
 def test_the_papers_methods_exceed_ninety_percent_and_none_beats_supervised(problem: Problem):

@@ -13,10 +13,10 @@ from wsl_toolkit import CandidateSets
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.labels import storage
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.build import make_trainer
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.metrics import candidate_confidence
 from wsl_toolkit.training.risk import Risk
-from wsl_toolkit.training.train import make_trainer
 
 REGISTRY = load_plugins().registry
 MASK = as_mask([{0}, {1, 2}, {0, 2, 3}], 4)

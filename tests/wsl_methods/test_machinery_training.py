@@ -17,9 +17,9 @@ from wsl_toolkit import CandidateSets, Estimator
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.engine import Trainer
 from wsl_toolkit.training.risk import Risk
-from wsl_toolkit.training.train import run_trial
+from wsl_toolkit.training.train import TrainingJob, train
+from wsl_toolkit.training.trainer import Trainer
 
 SMALL = {"queue": 256, "width": 16}
 SHORT: dict[str, dict[str, Any]] = {
@@ -53,17 +53,22 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     return make_problem(data, sets, seed=0, validation=0.0, test=0.3)
 
 
+def accuracy(problem: Problem, estimator: Estimator, training: Training) -> float:
+    job = TrainingJob(problem=problem, estimator=estimator, backbone=MLP, training=training, seed=0)
+    return train([job])[0].final["test/accuracy"]
+
+
 @pytest.mark.parametrize("name", SHORT)
 def test_it_learns_digits(name: str, digits: Problem) -> None:
     estimator = method(name) if name == "valen" else attrs.evolve(method(name), augmentation="none")
     training = Training(epochs=8, batch_size=64, lr=0.05)
-    assert run_trial(digits, estimator, MLP, training, seed=0).final["test/accuracy"] > 0.9
+    assert accuracy(digits, estimator, training) > 0.9
 
 
 @pytest.mark.parametrize("name", [name for name in SHORT if name != "valen"])
 def test_it_learns_from_views_of_digits_though_so_small_ones_suffer_from_them(name: str, digits: Problem) -> None:
     training = Training(epochs=4, batch_size=128, lr=0.1)
-    assert run_trial(digits, method(name), MLP, training, seed=0).final["test/accuracy"] > 0.5
+    assert accuracy(digits, method(name), training) > 0.5
 
 
 def small_trainer(name: str) -> Trainer:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from wsl_toolkit.components import Component
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.parameters import Parameter, coerce, parameters_of, plain
 
@@ -75,7 +74,7 @@ class ComponentCommand(click.Command):
     """
 
     def __init__(
-        self, *args: Any, choose: Callable[[Sequence[str]], list[tuple[str, type[Component]]]], **kwargs: Any
+        self, *args: Any, choose: Callable[[Sequence[str]], Sequence[tuple[str, type]]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.choose = choose
@@ -104,7 +103,7 @@ def peek(args: Sequence[str], flag: str) -> str | None:
     return found
 
 
-def given_values(options: Mapping[str, Any], prefix: str, cls: type[Component]) -> dict[str, Any]:
+def given_values(options: Mapping[str, Any], prefix: str, cls: type) -> dict[str, Any]:
     """Return the component parameters that were given on the command line, by parameter name."""
     key = prefix.replace("-", "_")
     values = {name: options.get(f"{key}{name}") for name in parameters_of(cls)}

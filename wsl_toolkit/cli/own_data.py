@@ -13,8 +13,9 @@ from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.options import ComponentCommand, given_values, peek
 from wsl_toolkit.components import Component
 from wsl_toolkit.data.formats import sources
+from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.config import DEFAULT_COMPONENTS
+from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
 
 if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
@@ -89,6 +90,7 @@ def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that train."""
+    defaults = parameters_of(Training)
     options = (
         click.option("--estimator", metavar="NAME", help="Which estimator.  [default: the audit's first choice]",
                      shell_complete=component_names("estimator")),
@@ -98,6 +100,12 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--batch-size", type=click.IntRange(min=1), help="Mini-batch.  [default: by the data's size]"),
         click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.  [default: selected]"),
         click.option("--weight-decay", type=click.FloatRange(min=0), help="l2 regularisation.  [default: selected]"),
+        click.option("--patience", type=click.IntRange(min=0), default=0,
+                     help="Stop after so many epochs without improvement.  [default: train all epochs]"),
+        click.option("--monitor", default=defaults["monitor"].default, show_default=True,
+                     help="Metric by which to stop, and to choose the best epoch; it reads candidate sets only."),
+        click.option("--keep", type=click.Choice(("last", "best")), default="last", show_default=True,
+                     help="Which epoch's model to keep."),
         seed_option("Seed of all streams."),
         device_option,
     )  # fmt: skip
@@ -111,7 +119,7 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
     from wsl_toolkit.own_data.fitting import options_for
 
     estimator = chosen_component(options, "estimator") or (best(), {})
-    keys = ("epochs", "batch_size", "lr", "weight_decay", "seed", "device")
+    keys = ("epochs", "batch_size", "lr", "weight_decay", "seed", "device", "patience", "monitor", "keep")
     return options_for(
         load_plugins().registry,
         estimator=estimator,

@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -37,7 +38,7 @@ class Silent:
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Say nothing."""
 
-    def epoch(self, record: EpochRecord) -> None:
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Say nothing."""
 
     def note(self, text: str) -> None:
@@ -48,17 +49,22 @@ class Silent:
 class Lines(Silent):
     """A line every few seconds, and one at the end of each trial."""
 
+    def __init__(self) -> None:
+        self.labels: dict[int, str] = {}
+        self.epochs = 0
+        self.said = time.monotonic()
+
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Announce a trial."""
-        self.label = f"trial {number}/{of} (seed {seed})"
+        self.labels[number] = f"trial {number}/{of} (seed {seed})"
         self.epochs = epochs
         self.said = time.monotonic()
 
-    def epoch(self, record: EpochRecord) -> None:
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Print now and then."""
         if record.epoch == self.epochs or time.monotonic() - self.said > LINE_SECONDS:
             self.said = time.monotonic()
-            click.echo(f"{self.label}  epoch {record.epoch}/{self.epochs}  {_brief(record)}", err=True)
+            click.echo(f"{self.labels[trial]}  epoch {record.epoch}/{self.epochs}  {_brief(record)}", err=True)
 
 
 class Bars(Silent):
@@ -66,14 +72,15 @@ class Bars(Silent):
 
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
+        self.tasks: dict[int, TaskID] = {}
 
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Add a bar."""
-        self.task = self.bars.add_task(f"trial {number}/{of} (seed {seed})", total=epochs, brief="")
+        self.tasks[number] = self.bars.add_task(f"trial {number}/{of} (seed {seed})", total=epochs, brief="")
 
-    def epoch(self, record: EpochRecord) -> None:
-        """Move the bar."""
-        self.bars.update(self.task, completed=record.epoch, brief=_brief(record))
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """Move the trial's bar."""
+        self.bars.update(self.tasks[trial], completed=record.epoch, brief=_brief(record))
 
     def note(self, text: str) -> None:
         """Print a note above the bars."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 
 from wsl_toolkit.cli.common import data_dir_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.complete import component_names, run_folders
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.options import ComponentCommand, component_options, given_values, peek
-from wsl_toolkit.components import ROLES, Component
+from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
 
 if TYPE_CHECKING:
     from wsl_toolkit.cli.progress import Silent
     from wsl_toolkit.runs.result import RunResult
-    from wsl_toolkit.training.distributed import Ranks
 
 EPILOG = """\b
 Examples:
@@ -45,10 +44,20 @@ def chosen_names(args: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
+def choose(args: Sequence[str]) -> list[tuple[str, type]]:
     """Return the chosen components, whose parameters become options."""
     registry = load_plugins().registry
-    return [(f"{role}-", registry.get(role, name)) for role, name in chosen_names(args).items()]
+    chosen: list[tuple[str, type]] = [
+        (f"{role}-", registry.get(role, name)) for role, name in chosen_names(args).items()
+    ]
+    # torch, which knows the options of optimisers, is not imported only to print a page of help.
+    if any(arg.startswith(("--optimizer", "--scheduler")) for arg in args):
+        config = peek(args, "--config")
+        known = from_dict(read_toml(Path(config)), config).training if config and Path(config).is_file() else Training()
+        chosen += options_beside(
+            peek(args, "--optimizer") or known.optimizer, peek(args, "--scheduler") or known.scheduler
+        )
+    return chosen
 
 
 def role_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,45 +104,43 @@ def run(**options: Any) -> None:
 
     Ctrl-C stops between two batches and leaves a checkpoint; a second Ctrl-C stops at once.
     """
-    config: RunConfig | None = None
+    from wsl_toolkit.cli.progress import progress
+    from wsl_toolkit.runs import runner
+    from wsl_toolkit.training.distributed import joined
+
+    registry = load_plugins().registry
     if options["resume"] is not None:
         _refuse_others(options)
     else:
-        config = _config(options).resolved(load_plugins().registry)
+        config = _config(options).resolved(registry)
         if options["dry_run"]:
             print_json(config.to_dict()) if options["as_json"] else click.echo(config.to_toml(), nl=False)
             return
-    result = _carry_out(config, options)
-    if result is None:
-        return
+    with joined() as ranks:
+        if ranks is not None and not ranks.leads:
+            runner.follow(registry, ranks)
+            return
+        with progress(quiet=is_quiet()) as listener:
+            request = _new(config, options, listener) if options["resume"] is None else _resumed(options, listener)
+            result = runner.run(
+                registry=registry,
+                listener=listener,
+                checkpoint_every=options["checkpoint_every"],
+                ranks=ranks,
+                **request,
+            )
     if options["as_json"]:
         print_json(result.to_dict())
     elif not is_quiet():
         _show(result, options["tracking_uri"])
 
 
-def _carry_out(config: RunConfig | None, options: dict[str, Any]) -> RunResult | None:
-    """Run, or resume where there is no configuration; of several ranks only the first has a result."""
-    from wsl_toolkit.cli.progress import progress
-    from wsl_toolkit.runs import runner
-    from wsl_toolkit.training.distributed import joined
-
-    with joined() as ranks:
-        if ranks is not None and not ranks.leads:
-            runner.follow(load_plugins().registry, ranks)
-            return None
-        with progress(quiet=is_quiet()) as listener:
-            if config is None:
-                return _resume(options, listener, ranks)
-            return _run(config, options, listener, ranks)
-
-
-def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
+def _new(config: RunConfig, options: dict[str, Any], listener: Silent) -> dict[str, Any]:
+    """Return what the runner is asked to do: a new run."""
     from wsl_toolkit.runs import runner
     from wsl_toolkit.runs.tracking.outbox import sweep, tell
     from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
-    tags = runner.check_tags(options["tags"])
     experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
 
     def open_tracker() -> Tracker:
@@ -141,19 +148,16 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ra
         tell(tracker, sweep(tracker.home, listener.note))
         return tracker
 
-    return runner.run(
-        config,
-        load_plugins().registry,
-        open_tracker,
-        listener,
-        data_dir=options["data_dir"],
-        tags=tags,
-        checkpoint_every=options["checkpoint_every"],
-        ranks=ranks,
-    )
+    return {
+        "config": config,
+        "open_tracker": open_tracker,
+        "data_dir": options["data_dir"],
+        "tags": runner.check_tags(options["tags"]),
+    }
 
 
-def _resume(options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
+def _resumed(options: dict[str, Any], listener: Silent) -> dict[str, Any]:
+    """Return what the runner is asked to do: to go on with a run that was interrupted."""
     from wsl_toolkit.runs import runner
     from wsl_toolkit.runs.folder import find_folder
     from wsl_toolkit.runs.tracking.outbox import sweep, tell
@@ -174,16 +178,14 @@ def _resume(options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> R
         return tracker
 
     source = click.get_current_context().get_parameter_source("data_dir")
-    given = None if source is click.core.ParameterSource.DEFAULT else options["data_dir"]
-    return runner.resume(
-        folder,
-        load_plugins().registry,
-        open_tracker,
-        listener,
-        data_dir=given,
-        checkpoint_every=options["checkpoint_every"],
-        ranks=ranks,
-    )
+    known = source is click.core.ParameterSource.DEFAULT
+    return {
+        "config": runner.interrupted(folder),
+        "open_tracker": open_tracker,
+        "data_dir": Path(folder.fact("data_dir", "data")) if known else options["data_dir"],
+        "tags": folder.fact("tags", {}),
+        "folder": folder,
+    }
 
 
 def _refuse_others(options: dict[str, Any]) -> None:
@@ -204,8 +206,31 @@ def _config(options: dict[str, Any]) -> RunConfig:
     for role in ROLES:
         name = options[role] or base.components[role][0]
         components[role] = (name, given_values(options, f"{role}-", registry.get(role, name)))
-    training = {field.name: options[field.name] for field in attrs.fields(Training)}
-    return merge(base, {key: value for key, value in training.items() if value is not None}, components)
+    training = {name: options[name] for name in parameters_of(Training) if options[name] is not None}
+    for key, cls in _option_classes(options, base.training).items():
+        given = given_values(options, f"{key}-", cls)
+        if given:
+            before = base.training.to_dict()[key]
+            kept = before if isinstance(before, dict) and options[key] in (None, before["name"]) else {}
+            training[key] = {**kept, "name": options[key] or getattr(base.training, key), **given}
+    return merge(base, training, components)
+
+
+def _option_classes(options: Mapping[str, Any], base: Training) -> dict[str, type]:
+    """Return the optimiser's and the schedule's own options, if any of them was given."""
+    own = [name for name in options if name.startswith(("optimizer_", "scheduler_"))]
+    if not any(options[name] is not None for name in own):
+        return {}
+    found = options_beside(options["optimizer"] or base.optimizer, options["scheduler"] or base.scheduler)
+    return {prefix.rstrip("-"): cls for prefix, cls in found}
+
+
+def options_beside(optimizer: str, scheduler: str) -> list[tuple[str, type]]:
+    """Return the options of an optimiser and of a schedule."""
+    from wsl_toolkit.training.optimisers import options_class
+    from wsl_toolkit.training.schedules import schedule_class
+
+    return [("optimizer-", options_class(optimizer)), ("scheduler-", schedule_class(scheduler))]
 
 
 def _show(result: RunResult, tracking_uri: str | None) -> None:

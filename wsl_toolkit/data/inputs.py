@@ -1,6 +1,6 @@
 """Where a network's inputs come from: a tensor in memory, or a file that is larger than memory.
 
-The loop asks for shuffled slabs of some thousand examples and cuts batches from them as contiguous views: one large
+The loop asks for shuffled chunks of some thousand examples and cuts batches from them as contiguous views: one large
 gather costs a fraction of many small ones.
 """
 
@@ -17,8 +17,8 @@ from torch import Tensor
 from wsl_toolkit.errors import DataError, one_line
 from wsl_toolkit.system.files import replacing
 
-SLAB_CELLS = 2**22
-"""A slab holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
+CHUNK_CELLS = 2**22
+"""A chunk holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
 
 
 class Inputs(ABC):
@@ -36,18 +36,18 @@ class Inputs(ABC):
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples as the network wants them, [B, …], in `out` if that is given."""
 
-    def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return examples for each index in turn; a slab is good only until the next is asked for."""
+    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Return examples for each index in turn; a chunk is good only until the next is asked for."""
         return map(self.gather, indices)
 
     def same_as(self, other: Inputs) -> bool:
         """Return whether both are certainly the same inputs."""
         return self is other
 
-    def slab_length(self, batch_size: int = 1) -> int:
-        """Return how many examples make a slab, a multiple of the batch size."""
+    def chunk_length(self, batch_size: int = 1) -> int:
+        """Return how many examples make a chunk, a multiple of the batch size."""
         cells = max(1, int(np.prod(self.shape)))
-        return batch_size * max(1, SLAB_CELLS // (cells * batch_size))
+        return batch_size * max(1, CHUNK_CELLS // (cells * batch_size))
 
 
 class TensorInputs(Inputs):
@@ -70,7 +70,7 @@ class TensorInputs(Inputs):
         """Return some examples."""
         return self._laid_out(torch.index_select(self._tensor, 0, index, out=out))
 
-    def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, all in one buffer: fresh memory for each would cost page faults."""
         longest = max((len(index) for index in indices), default=0)
         if len(self._buffer) < longest:
@@ -87,10 +87,10 @@ class TensorInputs(Inputs):
 
 
 class StreamedInputs(Inputs):
-    """Raw rows that become the network's slab by slab, for inputs that do not fit into memory as float32.
+    """Raw rows that become the network's chunk by chunk, for inputs that do not fit into memory as float32.
 
     `rows` is usually a file mapped into memory (`map_rows`), of which only what is needed is read; `index` picks some
-    of them. A worker process reads and transforms the next slabs while this one trains.
+    of them. A worker process reads and transforms the next chunks while this one trains.
     """
 
     def __init__(
@@ -137,18 +137,18 @@ class StreamedInputs(Inputs):
         found = self._read(self._index[index.cpu()]).to(self._device)
         return found if out is None else out.copy_(found)
 
-    def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, fetched ahead by a DataLoader."""
         from torch.utils.data import DataLoader
 
         places = [self._index[index.cpu()] for index in indices]
         loader: DataLoader[Tensor] = DataLoader(
-            _Slabs(self, places),
+            _Chunks(self, places),
             batch_size=None,
             num_workers=self._workers,
             generator=torch.Generator(),  # or each epoch would draw from the stream that dropout draws from
         )
-        return (slab.to(self._device) for slab in loader)
+        return (chunk.to(self._device) for chunk in loader)
 
     def same_as(self, other: Inputs) -> bool:
         """Return whether both are the same rows, transformed the same way."""
@@ -169,8 +169,8 @@ class StreamedInputs(Inputs):
         return self._transform(wanted) if self._transform else wanted
 
 
-class _Slabs(torch.utils.data.Dataset[Tensor]):
-    """The slabs of one epoch as a dataset whose items are whole slabs."""
+class _Chunks(torch.utils.data.Dataset[Tensor]):
+    """The chunks of one epoch as a dataset whose items are whole chunks."""
 
     def __init__(self, inputs: StreamedInputs, places: Sequence[Tensor]) -> None:
         self.inputs = inputs

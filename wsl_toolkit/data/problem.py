@@ -164,7 +164,7 @@ def _candidates(
 
 def training_candidates(problem: Problem, estimator: Estimator) -> CandidateSets:
     """Return the sets that an estimator learns from: the singletons {y} only if it declares that it needs them."""
-    if "true_labels" not in estimator.needs:
+    if not estimator.reads_true_labels():
         return problem.train_candidates
     if problem.clean.train is None or bool((problem.clean.train < 0).any()):
         raise ConfigError(f"estimator {estimator.name} needs true labels, and this dataset does not have all of them")

@@ -6,7 +6,7 @@ are known, they are read once, after the model is chosen, to report its accuracy
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -20,18 +20,21 @@ from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data.audit.report import known_labels
 from wsl_toolkit.parameters import values_of
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training import metrics
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
 from wsl_toolkit.training.engine import EpochRecord, predict
-from wsl_toolkit.training.train import run_trial
+from wsl_toolkit.training.train import Callback, TrainingJob, train
+from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
 LEARNING_RATES = (0.1, 0.01)
 WEIGHT_DECAYS = (1e-3, 1e-2)
 """What is tried where the user does not say: each pair, judged by approximated accuracy on held-out partial labels."""
+
+SELECTED_BY = "validation/approximated_accuracy"
 
 SELECTION_EXAMPLES = 20_000
 """Selection trains on no more examples than this; the chosen settings then train on all of them."""
@@ -46,8 +49,8 @@ class Listener(Protocol):
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """A training begins."""
 
-    def epoch(self, record: EpochRecord) -> None:
-        """An epoch ended."""
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """An epoch of a training ended; several may be trained at once."""
 
 
 class Quiet:
@@ -56,7 +59,7 @@ class Quiet:
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Say nothing."""
 
-    def epoch(self, record: EpochRecord) -> None:
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Say nothing."""
 
 
@@ -72,6 +75,10 @@ class FitOptions:
     weight_decay: float | None = None
     seed: int = 0
     device: str = "auto"
+    patience: int = 0
+    monitor: str = "validation/covering_rate"
+    keep: str = "last"
+    """When to stop early, by which metric, and which epoch's model to keep, as in `Training`."""
     refit: bool = False
     """Train once more on all examples with the chosen settings, after the report is made."""
 
@@ -88,6 +95,9 @@ class FitOptions:
                 weight_decay=decay,
                 seed=self.seed,
                 device=self.device,
+                patience=self.patience,
+                monitor=self.monitor,
+                keep=self.keep,
             )
             for lr in ([self.lr] if self.lr is not None else LEARNING_RATES)
             for decay in ([self.weight_decay] if self.weight_decay is not None else WEIGHT_DECAYS)
@@ -185,51 +195,75 @@ def fit(
     cut = round(VALIDATION * len(order))
     validation, train = order[:cut].sort().values, order[cut:].sort().values
     choices = options.trainings(len(train))
-    if len(choices) == 1 or cut == 0:
+    watches = options.patience > 0 or options.keep == "best"
+    if cut == 0 or (len(choices) == 1 and not watches):
         problem = make_own_problem(data, index, index[:0])
-        network = _train(problem, registry, options, choices[0], listener, (1, 1), stop)[0]
+        steady = attrs.evolve(choices[0], patience=0, keep="last")  # there is nothing to watch
+        ((network, _),) = _train(problem, registry, options, [steady], listener, stop)
         return Fitted(network=network, transform=problem.transform, training=choices[0], tried=())
 
     few = order[cut:][:SELECTION_EXAMPLES].sort().values
     problem = make_own_problem(data, few, validation)
-    tried: list[tuple[float, nn.Module, Training]] = []
-    for number, training in enumerate(options.trainings(len(few)), start=1):
-        place = (number, len(choices) + (len(few) < len(train)))
-        network, score = _train(problem, registry, options, training, listener, place, stop)
-        tried.append((score, network, training))
-    _, network, best = max(tried, key=lambda found: found[0])
+    trainings = options.trainings(len(few))
+    found = _train(problem, registry, options, trainings, listener, stop)
+    tried = [(score, network, training) for (network, score), training in zip(found, trainings, strict=True)]
+    _, network, best = max(tried, key=lambda each: each[0])
     scores = tuple(
-        {"lr": training.lr, "weight_decay": training.weight_decay, "validation/approximated_accuracy": score}
-        for score, _, training in tried
+        {"lr": training.lr, "weight_decay": training.weight_decay, SELECTED_BY: score} for score, _, training in tried
     )
     if len(few) == len(train):
         return Fitted(network=network, transform=problem.transform, training=best, tried=scores)
     final = next(t for t in choices if (t.lr, t.weight_decay) == (best.lr, best.weight_decay))
     problem = make_own_problem(data, train, validation)
-    network, _ = _train(problem, registry, options, final, listener, (len(choices) + 1, len(choices) + 1), stop)
+    ((network, _),) = _train(problem, registry, options, [final], listener, stop)
     return Fitted(network=network, transform=problem.transform, training=final, tried=scores)
+
+
+class _Shown(Callback):
+    """Shows one training of several."""
+
+    def __init__(self, listener: Listener, number: int, of: int, training: Training) -> None:
+        self.listener = listener
+        self.number = number
+        self.of = of
+        self.training = training
+
+    def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
+        """Announce the training."""
+        self.listener.trial(self.number, self.of, self.training.seed, self.training.epochs)
+
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        """Show an epoch."""
+        self.listener.epoch(record, self.number)
 
 
 def _train(
     problem: Problem,
     registry: Registry,
     options: FitOptions,
-    training: Training,
+    trainings: Sequence[Training],
     listener: Listener,
-    place: tuple[int, int],
     stop: StopRequest | None,
-) -> tuple[nn.Module, float]:
-    """Train once; return the network and its approximated accuracy on held-out partial labels."""
+) -> list[tuple[nn.Module, float]]:
+    """Train each setting; return the networks and their approximated accuracies on held-out partial labels."""
     if len(problem.train_candidates.labelled()) == 0:
         raise DataError("every training example has all classes as candidates: there is nothing to learn from")
-    listener.trial(*place, options.seed, training.epochs)
-    on_epoch: Callable[[EpochRecord], None] = listener.epoch
+    jobs = [
+        TrainingJob(
+            problem=problem,
+            estimator=options.estimator,
+            backbone=options.backbone,
+            training=training,
+            seed=options.seed,
+            callback=_Shown(listener, number, len(trainings), training),
+        )
+        for number, training in enumerate(trainings, start=1)
+    ]
     with (
-        blame(registry, "backbone", options.backbone.name),
-        blame(registry, "estimator", options.estimator.name),
+        attributed(registry, "backbone", options.backbone.name),
+        attributed(registry, "estimator", options.estimator.name),
     ):
-        result = run_trial(problem, options.estimator, options.backbone, training, options.seed, on_epoch, stop=stop)
-    return result.model, result.final.get("validation/approximated_accuracy", float("nan"))
+        return [(each.model, each.final.get(SELECTED_BY, float("nan"))) for each in train(jobs, stop=stop)]
 
 
 def make_own_problem(data: Data, train: Tensor, validation: Tensor) -> Problem:
@@ -280,7 +314,7 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
     return {
         "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
         "backbone": {"name": options.backbone.name, **values_of(options.backbone)},
-        "training": values_of(fitted.training),
+        "training": fitted.training.to_dict(),
         "tried": [dict(choice) for choice in fitted.tried],
         "refit": options.refit,
     }

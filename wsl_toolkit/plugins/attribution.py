@@ -15,7 +15,7 @@ from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION, Owner, Registry
 
 
 @contextmanager
-def blame(registry: Registry, role: str, name: str) -> Iterator[None]:
+def attributed(registry: Registry, role: str, name: str) -> Iterator[None]:
     """Run a component's code; what a third party's code raises becomes a PluginError that names its distribution.
 
     Whose code raised is read off the traceback, so blocks may nest in any order. Where no plugin's code is on it (the
@@ -64,3 +64,6 @@ def _culprit(registry: Registry, error: BaseException) -> tuple[Owner | None, st
         if owner is not None and owner.distribution != OWN_DISTRIBUTION:
             return owner, f"{Path(frame.f_code.co_filename).name}:{line}"
     return None, ""
+
+
+blame = attributed

@@ -95,7 +95,7 @@ class Registry:
                 raise PluginError(
                     f"estimator {cls.name!r} needs {need!r}, which is not known.{did_you_mean(need, NEEDS)}"
                 )
-        if cls.stackable and cls.needs - {"true_labels"}:
+        if cls.stackable and cls.needs_that_do_not("stacks"):
             raise PluginError(
                 f"estimator {cls.name!r} needs {', '.join(sorted(cls.needs))}, so stackable must be False"
             )

@@ -29,8 +29,8 @@ class Listener(Protocol):
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """A trial begins."""
 
-    def epoch(self, record: EpochRecord) -> None:
-        """An epoch ended."""
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """An epoch of a trial ended; several trials may be trained at once."""
 
     def note(self, text: str) -> None:
         """Something that the user should know, said once."""

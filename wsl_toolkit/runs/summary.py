@@ -17,16 +17,10 @@ from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.training.assumptions import mismatch
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.metrics import METRICS
 from wsl_toolkit.training.train import TrialOutcome
 
-SHOWN = {
-    "test/accuracy": "test accuracy",
-    "train/risk": "empirical risk",
-    "validation/covering_rate": "covering rate (held out)",
-    "validation/approximated_accuracy": "approximated accuracy (held out)",
-    "validation/oracle_accuracy": "oracle accuracy (held out, reads clean labels)",
-    "candidates/mean_size": "mean |s|",
-}
+SHOWN = {metric.name: metric.label for metric in METRICS.values() if metric.shown}
 """The metrics that a person wants first, in order."""
 
 
@@ -60,7 +54,7 @@ def notes(estimator: Estimator, generator: Generator | None) -> tuple[str, ...]:
         found.append(
             f"{estimator.name} is of theoretical interest: its gradient vanishes where it should guide training"
         )
-    if "true_labels" in estimator.needs:
+    if estimator.reads_true_labels():
         found.append(f"{estimator.name} reads the true labels: an upper bound, not a partial-label method")
     outside = mismatch(type(estimator), type(generator)) if generator is not None else None
     return (*found, outside) if outside else tuple(found)
@@ -102,6 +96,8 @@ def trial_facts(result: TrialOutcome) -> dict[str, Any]:
     """Return a trial for JSON."""
     return {
         "seed": result.seed,
+        "epochs": len(result.records),
+        "best_epoch": result.best_epoch,
         "metrics": result.final,
         "candidates": {"hash": result.candidates_hash, "mean_size": result.mean_size},
         "seconds": round(result.seconds, 3),

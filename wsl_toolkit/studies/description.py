@@ -16,7 +16,7 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.training.config import RunConfig, Training
+from wsl_toolkit.training.config import RunConfig, make_training
 
 RULES = {
     "covering-rate": "share of held-out examples whose prediction is a candidate",
@@ -267,7 +267,7 @@ class Cell:
         complete = {
             role: (name, values_of(registry.create(role, name, values))) for role, (name, values) in components.items()
         }
-        return RunConfig(training=construct(Training, training, where), components=complete)
+        return RunConfig(training=make_training(training, where), components=complete)
 
 
 def component_label(component: Component) -> str:
@@ -371,7 +371,7 @@ def _training(values: Any, where: str) -> dict[str, Any]:
     for key in ("seed", "trials"):
         if key in table:
             raise ConfigError(f"{where}: {key} belongs at the top of a study, not among its training settings")
-    construct(Training, table, where)
+    make_training(table, where)
     return table
 
 

@@ -15,6 +15,7 @@ from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.studies.jobs import Job
 from wsl_toolkit.studies.queue import JobQueue
+from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.studies.tracking import Ledger
@@ -90,6 +91,8 @@ class Driver:
             family = families.setdefault(kind, number)
             self.cells.append(_CellWork(cell_state(cell, self.results, registry), family))
         self.queue = JobQueue()
+        self.started = StartedTasks(folder.path / "tasks", folder.jobs / "checkpoints")
+        self.begun_before = self.started.all()
         self.at_work: dict[str, Task] = {}
         self.fresh = 0
         """Results since the states of their cells were renewed."""
@@ -123,14 +126,25 @@ class Driver:
     def _refill(self) -> None:
         searching = {work.family for work in self.cells if work.searches}
         while self.executor.free and self.queue:
-            task = self._task(self.queue.take(self.executor.free, searching))
+            task = self._task(self._next_begun() or self.queue.take(self.executor.free, searching))
             self.at_work[task.id] = task
+            self.started.add(task)
             self.executor.submit(task)
+
+    def _next_begun(self) -> tuple[Job, ...] | None:
+        """Return the jobs of a task that an earlier start did not end, if what is left of them is still wanted."""
+        while self.begun_before:
+            jobs = self.begun_before.pop(0)
+            if self.queue.claim({job.id for job in jobs if self.results.get(job) is None}):
+                return jobs
+        return None
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Advanced):
             self.listener.advance(event.epochs)
         elif isinstance(event, Finished):
+            if self.results.get(event.result.job) is not None:
+                return  # it was finished before the task that it belongs to was begun again
             self.results.add(event.result)
             self.fresh += 1
             done, total = self.counts()
@@ -140,6 +154,7 @@ class Driver:
 
     def _end(self, event: Ended) -> None:
         del self.at_work[event.task.id]
+        self.started.remove(event.task, with_checkpoints=event.error is None)
         ids = {job.id for job in event.task.jobs}
         concerned = [(number, work) for number, work in enumerate(self.cells) if work.in_flight & ids]
         if event.apart is not None:
@@ -191,7 +206,14 @@ class Driver:
                 known = self.results.folder.read_result(peer)
                 assert known is not None  # peers were complete when the job was proposed
                 peers[peer] = goodness_by_epoch(known, rule)
-        return Task(jobs=jobs, data_dir=self.data_dir, device=self.device, peers=peers, rule=rule)
+        return Task(
+            jobs=jobs,
+            data_dir=self.data_dir,
+            device=self.device,
+            peers=peers,
+            rule=rule,
+            checkpoints=self.started.checkpoints.resolve(),
+        )
 
     def _deliver(self, state: CellState) -> None:
         if self.ledger is None:

@@ -87,9 +87,9 @@ class Inline:
     name = "inline"
 
     def __init__(self) -> None:
-        from wsl_toolkit.studies.worker import Workshop
+        from wsl_toolkit.studies.worker import TaskWorker
 
-        self._workshop = Workshop()
+        self._worker = TaskWorker()
         self._task: Task | None = None
 
     def prepare(self, study: Study, registry: Registry) -> None:
@@ -112,7 +112,7 @@ class Inline:
         self._task = None
         done: list[int] = []
         try:
-            for outcome in self._workshop.run(task, done.append):
+            for outcome in self._worker.run(task, done.append):
                 yield Advanced(task=task, epochs=sum(done))
                 done.clear()
                 if not isinstance(outcome, JobResult):
@@ -240,21 +240,21 @@ def _work(pipe: Connection, threads: int, share: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    from wsl_toolkit.studies.worker import Workshop
+    from wsl_toolkit.studies.worker import TaskWorker
 
-    workshop = Workshop(share=share)
+    worker = TaskWorker(share=share)
     try:
         while True:
             task = pipe.recv()
-            pipe.send(attempt(workshop, task, pipe.send))
+            pipe.send(attempt(worker, task, pipe.send))
     except (EOFError, OSError):
         return
 
 
-def attempt(workshop: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:
+def attempt(worker: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:
     """Do a task; return the last message about it."""
     try:
-        for outcome in workshop.run(task, lambda epochs: send(("advanced", epochs))):
+        for outcome in worker.run(task, lambda epochs: send(("advanced", epochs))):
             if not isinstance(outcome, JobResult):
                 return "apart", outcome.reason
             send(("finished", outcome))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
-from wsl_toolkit.parameters import parameters_of, plain, values_of
+from wsl_toolkit.parameters import parameters_of, plain
 from wsl_toolkit.training.config import RunConfig, Training, from_dict
 
 FORMAT = "wsl job 1"
@@ -115,6 +115,8 @@ class JobResult:
     """finished, diverged (the loss became NaN or infinite: a result, too) or pruned."""
     message: str = ""
     history: dict[str, list[float]]
+    best_epoch: int | None = None
+    """The epoch whose model was kept, where that is not the last one."""
     candidates_hash: str = ""
     mean_size: float = 0.0
     seconds: float = 0.0
@@ -125,8 +127,9 @@ class JobResult:
 
     @property
     def final(self) -> dict[str, float]:
-        """The last epoch's metrics."""
-        return {name: values[-1] for name, values in self.history.items() if values}
+        """The metrics of the epoch whose model was kept."""
+        place = -1 if self.best_epoch is None else self.best_epoch - 1
+        return {name: values[place] for name, values in self.history.items() if values}
 
     def to_json(self) -> str:
         """Return the result as it is kept."""
@@ -145,4 +148,4 @@ def result_from_json(text: str) -> JobResult:
 def training_key(config: RunConfig) -> dict[str, Any]:
     """Return the training settings that models trained together must share."""
     own = ("lr", "weight_decay", "seed", *INDIFFERENT)
-    return {key: value for key, value in values_of(config.training).items() if key not in own}
+    return {key: value for key, value in config.training.to_dict().items() if key not in own}

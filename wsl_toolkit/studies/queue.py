@@ -7,7 +7,7 @@ there is other work, and go together.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 import attrs
 
@@ -47,6 +47,14 @@ class JobQueue:
         jobs = tuple(jobs)
         self._apart |= {group_key(job) for job in jobs}
         self.add(jobs, family=family, cell=cell)
+
+    def claim(self, ids: Collection[str]) -> bool:
+        """Take certain jobs, if all of them wait; return whether they did."""
+        if not ids or any(job_id not in self._waiting for job_id in ids):
+            return False
+        for job_id in ids:
+            del self._waiting[job_id]
+        return True
 
     def take(self, workers: int, searching: Container[int] = ()) -> tuple[Job, ...]:
         """Take the jobs that a worker should do next; `workers` of them are free.

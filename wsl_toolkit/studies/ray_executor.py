@@ -152,7 +152,9 @@ class RayExecutor:
     def submit(self, task: Task) -> None:
         """Send a task to whichever node has room."""
         device = "cpu" if task.device == "auto" and not self.cluster.gpus else task.device
-        self._launch(_Flight(attrs.evolve(task, device=device, data_dir=task.data_dir.resolve())))
+        # Nodes need not share a disk with this process, so jobs save no state there.
+        sent = attrs.evolve(task, device=device, data_dir=task.data_dir.resolve(), checkpoints=None)
+        self._launch(_Flight(sent))
 
     def _launch(self, flight: _Flight) -> None:
         task = flight.rest

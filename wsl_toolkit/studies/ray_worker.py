@@ -67,9 +67,9 @@ def _work(task: Task, terms: Terms, messages: queue.SimpleQueue[Message]) -> Non
     from wsl_toolkit.studies.executor import attempt
 
     try:
-        workshop = _workshop(terms.share, tuple(sorted(terms.versions.items())))
-        workshop.adopt(terms)
-        messages.put(attempt(workshop, task, messages.put))
+        worker = _worker(terms.share, tuple(sorted(terms.versions.items())))
+        worker.adopt(terms)
+        messages.put(attempt(worker, task, messages.put))
     except WslError as error:
         messages.put(("ended", str(error)))
     except BaseException as error:
@@ -77,16 +77,16 @@ def _work(task: Task, terms: Terms, messages: queue.SimpleQueue[Message]) -> Non
 
 
 @functools.cache
-def _workshop(share: int, versions: tuple[tuple[str, str], ...]) -> Any:
-    """Return this process's workshop, made once; refuse a node on which something else is installed."""
-    from wsl_toolkit.studies.worker import Workshop
+def _worker(share: int, versions: tuple[tuple[str, str], ...]) -> Any:
+    """Return this process's worker, made once; refuse a node on which something else is installed."""
+    from wsl_toolkit.studies.worker import TaskWorker
 
     wrong = differences(dict(versions), installed())
     if wrong:
         raise PluginError(f"node {platform.node()}: {'; '.join(wrong)}")
 
-    class NodeWorkshop(Workshop):
-        """A workshop whose data comes from the cluster, and is what the study was planned with."""
+    class NodeWorker(TaskWorker):
+        """A worker whose data comes from the cluster, and is what the study was planned with."""
 
         terms: Terms
 
@@ -114,7 +114,7 @@ def _workshop(share: int, versions: tuple[tuple[str, str], ...]) -> Any:
                 )
             return data
 
-    return NodeWorkshop(share=share)
+    return NodeWorker(share=share)
 
 
 def installed() -> dict[str, str]:

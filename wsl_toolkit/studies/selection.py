@@ -16,13 +16,9 @@ import attrs
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.studies.description import Selection
 from wsl_toolkit.studies.jobs import FINISHED, JobResult
+from wsl_toolkit.training.metrics import RULES
 
-METRICS = {
-    "covering-rate": ("validation/covering_rate", 1),
-    "approximated-accuracy": ("validation/approximated_accuracy", 1),
-    "held-out-risk": ("validation/risk", -1),
-    "oracle-accuracy": ("validation/oracle_accuracy", 1),
-}
+METRICS = {rule: (metric.name, metric.sign) for rule, metric in RULES.items()}
 """A rule's metric, and whether more (1) or less (-1) of it is better."""
 
 

@@ -20,6 +20,8 @@ class Task:
     peers: dict[str, list[float]] = attrs.field(factory=dict)
     """For jobs that may be pruned: the histories of their peers."""
     rule: str = "covering-rate"
+    checkpoints: Path | None = None
+    """Below which jobs save their state; None where the worker may not share a disk with the driver."""
 
     @property
     def id(self) -> str:

@@ -5,27 +5,27 @@ Workers know neither the study's folder nor MLflow: the driver alone writes, so 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import attrs
 import torch
 
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import PARTS, Problem, make_problem
-from wsl_toolkit.errors import DivergedError
-from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.studies.cells import goodness_by_epoch
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
 from wsl_toolkit.studies.search import Pruner
 from wsl_toolkit.studies.tasks import Task
-from wsl_toolkit.training.config import RunConfig, Training
-from wsl_toolkit.training.engine import EpochRecord, Trainer
-from wsl_toolkit.training.stacking import Group, models_that_fit, train_stacked, why_it_does_not_pay, why_not
-from wsl_toolkit.training.train import make_trainer, run_trial
+from wsl_toolkit.training.checkpoints import Checkpoints
+from wsl_toolkit.training.config import RunConfig
+from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.metrics import RULES
+from wsl_toolkit.training.train import Callback, Trained, TrainingJob, inputs_bytes, train, why_one_by_one
+from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
 Tell = Callable[[int], None]
 """Called with the number of single-model epochs that have just been done."""
@@ -41,12 +41,8 @@ class Apart:
     reason: str
 
 
-class _PrunedError(Exception):
-    """Ends a training that is not worth going on with."""
-
-
-class Workshop:
-    """A worker's memory between tasks: the last dataset and the last few problems, which methods share."""
+class TaskWorker:
+    """Trains tasks; keeps the last dataset and the last few problems, which methods share, between them."""
 
     def __init__(self, registry: Registry | None = None, share: int = 1) -> None:
         self.registry = registry or load_plugins().registry
@@ -57,105 +53,30 @@ class Workshop:
         """By split and generator."""
 
     def run(self, task: Task, tell: Tell = lambda epochs: None) -> Iterator[JobResult | Apart]:
-        """Do a task's jobs, as one stacked model where they can be; results come as they are ready."""
-        if len(task.jobs) == 1:
-            yield self._one(task.jobs[0], task, tell)
-            return
+        """Train a task's jobs, as one stack where there are several; or advise to train them apart."""
         names = {role: name for role, (name, _) in task.jobs[0].run_config().components.items()}
-        with blame(self.registry, "backbone", names["backbone"]), blame(self.registry, "estimator", names["estimator"]):
-            pair = [self._trainer(job, task) for job in (task.jobs[0], task.jobs[-1])]
-            reason = why_it_does_not_pay(pair) or why_not(pair)
-            if reason:
+        jobs = [self._training_job(job, task, tell) for job in task.jobs]
+        with (
+            attributed(self.registry, "backbone", names["backbone"]),
+            attributed(self.registry, "estimator", names["estimator"]),
+        ):
+            if len(jobs) > 1 and (reason := why_one_by_one(jobs)):
                 yield Apart(reason)
                 return
-            room = max(1, models_that_fit(pair[0]) // self.share)
-            for start in range(0, len(task.jobs), room):
-                yield from self._together(task.jobs[start : start + room], task, tell)
+            for job, trained in zip(task.jobs, train(jobs, share=self.share, keep_diverged=True), strict=True):
+                tell(int(job.config["epochs"]) - len(trained.records))
+                yield job_result(job, trained)
 
-    def _trainer(self, job: Job, task: Task) -> Trainer:
+    def _training_job(self, job: Job, task: Task, tell: Tell) -> TrainingJob:
         config = job.run_config()
-        estimator, backbone = (config.create(role, self.registry) for role in ("estimator", "backbone"))
-        training = with_device(config.training, task.device)
-        with torch.random.fork_rng(devices=[]):
-            return make_trainer(self.problem(job, config, task), estimator, backbone, training, job.seed)
-
-    def _together(self, jobs: Sequence[Job], task: Task, tell: Tell) -> Iterator[JobResult]:
-        """Train models in one set of tensors; the results are those that each would have alone."""
-        start = time.perf_counter()
-        trainers, sets = [], []
-        for job in jobs:  # its problem is fresh in memory, and may have left it when the last job is reached
-            trainers.append(self._trainer(job, task))
-            sets.append(self.problem(job, job.run_config(), task).train_candidates)
-        records: list[list[EpochRecord]] = [[] for _ in jobs]
-        ends: list[str] = ["" for _ in jobs]
-        groups = [Group(places=tuple(range(len(jobs))))] if len(jobs) > 1 else None
-        for outcomes in train_stacked(trainers, int(jobs[0].config["epochs"]), groups=groups):
-            for place, outcome in enumerate(outcomes):
-                if isinstance(outcome, DivergedError):
-                    ends[place] = str(outcome)
-                else:
-                    records[place].append(outcome)
-            tell(len(jobs))
-        seconds = (time.perf_counter() - start) / len(jobs)
-        for job, candidates, own, message in zip(jobs, sets, records, ends, strict=True):
-            status = DIVERGED if message else FINISHED
-            yield self.result(job, candidates, own, status, message, seconds, stacked=len(jobs))
-
-    def _one(self, job: Job, task: Task, tell: Tell) -> JobResult:
-        config = job.run_config()
-        problem = self.problem(job, config, task)
-        training = with_device(config.training, task.device)
-        pruner = Pruner([task.peers[peer] for peer in job.peers]) if job.peers else None
-        records: list[EpochRecord] = []
-
-        def on_epoch(record: EpochRecord) -> None:
-            records.append(record)
-            tell(1)
-            if pruner is not None and pruner.hopeless(record.epoch, _goodness(record, task.rule)):
-                raise _PrunedError
-
-        start = time.perf_counter()
-        status, message = FINISHED, ""
-        names = {role: name for role, (name, _) in config.components.items()}
-        try:
-            with (
-                blame(self.registry, "backbone", names["backbone"]),
-                blame(self.registry, "estimator", names["estimator"]),
-            ):
-                estimator, backbone = (config.create(role, self.registry) for role in ("estimator", "backbone"))
-                run_trial(problem, estimator, backbone, training, job.seed, on_epoch)
-        except DivergedError as error:
-            status, message = DIVERGED, str(error)
-        except _PrunedError:
-            status, message = PRUNED, f"stopped after epoch {len(records)}: below the median of earlier points"
-        if status != FINISHED:
-            tell(config.training.epochs - len(records))
-        seconds = time.perf_counter() - start
-        return self.result(job, problem.train_candidates, records, status, message, seconds, stacked=1)
-
-    def result(
-        self,
-        job: Job,
-        candidates: CandidateSets,
-        records: list[EpochRecord],
-        status: str,
-        message: str,
-        seconds: float,
-        *,
-        stacked: int,
-    ) -> JobResult:
-        """Put a job's result together."""
-        names = records[0].metrics if records else {}
-        return JobResult(
-            job=job,
-            status=status,
-            message=message,
-            history={name: [record.metrics[name] for record in records] for name in names},
-            candidates_hash=candidates.content_hash,
-            mean_size=candidates.mean_size,
-            seconds=round(seconds, 3),
-            plan={"threads": torch.get_num_threads(), "stacked": stacked, "torch": torch.__version__},
-            ended_at=int(time.time() * 1000),
+        return TrainingJob(
+            problem=lambda: self.problem(job, config, task),
+            estimator=config.create("estimator", self.registry),
+            backbone=config.create("backbone", self.registry),
+            training=attrs.evolve(config.training, device=task.device),
+            seed=job.seed,
+            checkpoints=lambda problem: _checkpoints(job, task, problem),
+            callback=_Follower(job, task, tell),
         )
 
     def data(self, config: RunConfig, task: Task) -> Data:
@@ -165,7 +86,7 @@ class Workshop:
         if self._data is None or self._data[0] != key:
             self._problems.clear()
             self._data = None  # let go of the old one before the new one is read
-            with blame(self.registry, "dataset", name):
+            with attributed(self.registry, "dataset", name):
                 self._data = (key, self.load(config, task))
         return self._data[1]
 
@@ -187,7 +108,7 @@ class Workshop:
                 self._problems.pop(next(iter(self._problems)))
             made = config.create("generator", self.registry) if generator and data.candidates is None else None
             at_work = ("dataset", data_name(config)) if made is None else ("generator", made.name)
-            with blame(self.registry, *at_work):
+            with attributed(self.registry, *at_work):
                 self._problems[key] = make_problem(
                     data,
                     made,
@@ -210,14 +131,8 @@ def clean_parts(job: Job, config: RunConfig, registry: Registry) -> frozenset[st
     if job.purpose == "trial":
         return frozenset(PARTS)
     estimator = registry.get("estimator", config.components["estimator"][0])
-    found = {"train"} if "true_labels" in estimator.needs else set()
+    found = {"train"} if estimator.reads_true_labels() else set()
     return frozenset(found | ({"validation"} if job.oracle else set()))
-
-
-def inputs_bytes(problems: Iterable[Problem]) -> int:
-    """Return the memory that problems' inputs take; twins share theirs."""
-    parts = {id(part): part for each in problems for part in (each.train_x, each.validation_x, each.test_x)}
-    return sum(part.nbytes for part in parts.values())
 
 
 def data_name(config: RunConfig) -> str:
@@ -225,16 +140,54 @@ def data_name(config: RunConfig) -> str:
     return config.components["dataset"][0]
 
 
-def with_device(training: Training, device: str) -> Training:
-    """Return the training settings for a device."""
-    return attrs.evolve(training, device=device)
+class _Follower(Callback):
+    """Counts epochs, and ends a training that is below the median of its peers."""
+
+    def __init__(self, job: Job, task: Task, tell: Tell) -> None:
+        self.tell = tell
+        self.metric = RULES[task.rule]
+        self.pruner = Pruner([task.peers[peer] for peer in job.peers]) if job.peers else None
+
+    def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
+        """Count the epochs that a checkpoint has behind it."""
+        self.tell(len(checkpoints.past.records))
+
+    def on_epoch_end(self, record: EpochRecord) -> bool | None:
+        """Count an epoch; say whether the training is not worth going on with."""
+        self.tell(1)
+        goodness = self.metric.sign * record.metrics.get(self.metric.name, math.nan)
+        return self.pruner is not None and self.pruner.hopeless(record.epoch, goodness)
 
 
-def _goodness(record: EpochRecord, rule: str) -> float:
-    from wsl_toolkit.studies.selection import METRICS
+def _checkpoints(job: Job, task: Task, problem: Problem) -> TrialCheckpoints:
+    """Return where a job's state is saved: nowhere, unless the worker shares a disk with the driver."""
+    if task.checkpoints is None:
+        return TrialCheckpoints()
+    files = Checkpoints(task.checkpoints / job.id, note=lambda text: None)
+    identity = {"job": job.id, "candidate sets": problem.train_candidates.content_hash}
+    return TrialCheckpoints(files, identity, last=False)
 
-    metric, sign = METRICS[rule]
-    return sign * record.metrics[metric]
+
+def job_result(job: Job, trained: Trained) -> JobResult:
+    """Return a job's result from what was trained."""
+    status, message = FINISHED, ""
+    if trained.error is not None:
+        status, message = DIVERGED, str(trained.error)
+    elif trained.ended_by == "callback":
+        status, message = PRUNED, f"stopped after epoch {len(trained.records)}: below the median of earlier points"
+    names = trained.records[0].metrics if trained.records else {}
+    return JobResult(
+        job=job,
+        status=status,
+        message=message,
+        history={name: [record.metrics[name] for record in trained.records] for name in names},
+        best_epoch=trained.best_epoch,
+        candidates_hash=trained.candidates_hash,
+        mean_size=trained.mean_size,
+        seconds=round(trained.seconds, 3),
+        plan={"threads": torch.get_num_threads(), "stacked": trained.stacked, "torch": torch.__version__},
+        ended_at=int(time.time() * 1000),
+    )
 
 
-__all__ = ["Apart", "Workshop", "clean_parts", "goodness_by_epoch"]
+__all__ = ["Apart", "TaskWorker", "clean_parts", "job_result"]

@@ -12,9 +12,10 @@ from wsl_toolkit import networks
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.testing.common import stream
-from wsl_toolkit.training.engine import Trainer, predict
+from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.metrics import accuracy
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 FEATURES = 6
 
@@ -46,7 +47,7 @@ def random_sets(n: int, num_classes: int, rng: torch.Generator) -> Tensor:
 
 def seen_by(estimator: Estimator, candidates: Tensor) -> Tensor:
     """Return the candidates that the engine would hand over: singletons to an estimator that sees true labels."""
-    if "true_labels" not in estimator.needs:
+    if not estimator.reads_true_labels():
         return candidates
     return torch.nn.functional.one_hot(candidates.long().argmax(1), candidates.shape[1]).bool()
 
@@ -109,9 +110,7 @@ def lesson(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr: floa
     x = centres[y] + torch.randn(n, FEATURES, generator=rng)
     excluded = (y + torch.randint(1, num_classes, (n,), generator=rng)) % num_classes
     mask = ~torch.nn.functional.one_hot(excluded, num_classes).bool()
-    sets = (
-        CandidateSets.from_labels(y, num_classes) if "true_labels" in estimator.needs else CandidateSets.from_mask(mask)
-    )
+    sets = CandidateSets.from_labels(y, num_classes) if estimator.reads_true_labels() else CandidateSets.from_mask(mask)
     torch.manual_seed(12)
     model = estimator.extend(small_network(num_classes))
     trainer = Trainer(

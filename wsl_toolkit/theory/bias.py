@@ -133,7 +133,7 @@ def true_confidence(table: Tensor, posterior: Tensor) -> Tensor:
 def sets_seen(estimator: Estimator, table: Tensor, posterior: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sets [m, K] that an estimator is given and their probabilities [n, m]: {y} if it sees true labels."""
     num_classes = posterior.shape[-1]
-    if "true_labels" in estimator.needs:
+    if estimator.reads_true_labels():
         return torch.eye(num_classes, dtype=torch.bool), posterior
     return all_sets(num_classes), set_probability(table, posterior)
 

@@ -82,7 +82,7 @@ def draw_sample(truth: Truth, generator: Generator, n: int, rng: torch.Generator
 def train(estimator: Estimator, sample: Sample, steps: int = STEPS) -> Iterator[Tensor]:
     """Train a stack of linear models from zero; yield their weights, [S, K, d], at the start and after each step."""
     mask = sample.candidates
-    if "true_labels" in estimator.needs:
+    if estimator.reads_true_labels():
         mask = torch.nn.functional.one_hot(sample.y, mask.shape[-1]).bool()
     state = _first_state(estimator, mask)
     objective = _on_each(estimator.objective, estimator.stackable)

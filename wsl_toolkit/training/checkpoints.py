@@ -12,6 +12,7 @@ import hashlib
 import os
 import random
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -52,11 +53,11 @@ class Checkpoints:
         self._saved_at = time.monotonic()
         self._cost = 0.0
 
-    def is_due(self, epoch: int) -> bool:
-        """Return whether a checkpoint is to be written after this epoch."""
+    def is_due(self, epoch: int, models: int = 1) -> bool:
+        """Return whether a checkpoint is to be written after this epoch, of as many `models` as train together."""
         if self.every is not None:
             return epoch % self.every == 0
-        return time.monotonic() - self._saved_at >= max(SECONDS_APART, self._cost / SHARE_OF_TIME)
+        return time.monotonic() - self._saved_at >= max(SECONDS_APART, models * self._cost / SHARE_OF_TIME)
 
     def save(self, place: Place, state: Mapping[str, Any]) -> Path:
         """Write a checkpoint, then remove all but the last two."""
@@ -84,9 +85,17 @@ class Checkpoints:
                 with contextlib.suppress(OSError):
                     old.unlink()
 
-    def newest(self) -> dict[str, Any] | None:
-        """Return the newest checkpoint that is whole; say which ones were not. None if none was ever written."""
-        files = self._files()
+    def discard(self) -> None:
+        """Remove all checkpoints: what they were for is done."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def places(self) -> set[Place]:
+        """Return the places of all checkpoints, whole or not."""
+        return {place_of(path) for path in self._files()}
+
+    def newest(self, at: Place | None = None) -> dict[str, Any] | None:
+        """Return the newest checkpoint that is whole, or the one `at` a place; say which ones were not whole."""
+        files = [path for path in self._files() if at is None or place_of(path) == at]
         for path in files:
             try:
                 return read(path)
@@ -99,6 +108,13 @@ class Checkpoints:
         found = [path for path in self.folder.glob("epoch-*.pt") if _NAME.fullmatch(path.name)]
         # Of two of the same place the later one counts: it was written by a run that resumed from before it.
         return sorted(found, key=lambda path: (path.name.split(".")[0], path.stat().st_mtime_ns), reverse=True)
+
+
+def place_of(path: Path) -> Place:
+    """Return the place that a checkpoint's name tells."""
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return Place(epoch=int(match[1]), step=int(match[2]))
 
 
 def read(path: Path) -> dict[str, Any]:

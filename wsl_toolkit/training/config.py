@@ -22,13 +22,14 @@ DEFAULT_COMPONENTS = {"dataset": "digits", "generator": "mcl-skewed", "estimator
 class Training:
     """How to train: everything of a run that is not a component."""
 
-    epochs: int = param(100, help="passes over the training data", ge=1)
+    epochs: int = param(100, help="passes over the training data, at most", ge=1)
     batch_size: int = param(64, help="examples in a mini-batch", ge=1)
     lr: float = param(0.05, help="learning rate", gt=0)
     weight_decay: float = param(1e-4, help="l2 regularisation", ge=0)
     momentum: float = param(0.9, help="momentum, for optimisers that have one", ge=0, lt=1)
     optimizer: str = param("sgd", help="any optimiser of torch.optim, by its name in lower case")
-    scheduler: str = param("none", help="learning-rate schedule, such as none, cosine, step")
+    scheduler: str = param("none", help="learning-rate schedule: none, cosine, linear, step, exponential, one-cycle")
+    warmup_epochs: int = param(0, help="epochs in which the learning rate rises before its schedule begins", ge=0)
     seed: int = param(0, help="the seed that all random streams derive from", ge=0)
     trials: int = param(1, help="how many seeds to run, counting up from --seed", ge=1)
     validation: float = param(0.1, help="share of the training data held out for validation", ge=0, lt=1)
@@ -41,6 +42,44 @@ class Training:
     )
     on_nan: str = param(
         "stop", help="what a loss that is NaN or infinite does: stop the run, or continue", choices=("stop", "continue")
+    )
+    patience: int = param(0, help="stop after so many epochs without improvement; 0: train all epochs", ge=0)
+    monitor: str = param("validation/covering_rate", help="metric by which to stop, and to choose the best epoch")
+    keep: str = param("last", help="which epoch's model to keep and to report", choices=("last", "best"))
+    optimizer_options: dict[str, Any] = attrs.field(factory=dict)
+    """The optimiser's own options: `--optimizer-nesterov`, or keys of an [optimizer] table."""
+    scheduler_options: dict[str, Any] = attrs.field(factory=dict)
+    """The schedule's own options: `--scheduler-gamma`, or keys of a [scheduler] table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; an optimiser or a schedule with options is a table with a name."""
+        values = values_of(self)
+        for key, options in (("optimizer", self.optimizer_options), ("scheduler", self.scheduler_options)):
+            if options:
+                values[key] = {"name": values[key], **{name: plain(value) for name, value in options.items()}}
+        return values
+
+    def flat(self) -> dict[str, Any]:
+        """Return '<key>' and '<key>.<option>', as tracked parameters are named."""
+        values = values_of(self)
+        for key, options in (("optimizer", self.optimizer_options), ("scheduler", self.scheduler_options)):
+            values |= {f"{key}.{name}": plain(value) for name, value in options.items()}
+        return values
+
+
+def make_training(values: Mapping[str, Any], where: str) -> Training:
+    """Read training settings from plain values; `optimizer` and `scheduler` may be names or tables with options."""
+    settings = {key.replace("-", "_"): value for key, value in values.items()}
+    options: dict[str, dict[str, Any]] = {}
+    for key in ("optimizer", "scheduler"):
+        table = settings.get(key)
+        if isinstance(table, Mapping):
+            options[key] = {name: value for name, value in table.items() if name != "name"}
+            settings[key] = table.get("name", parameters_of(Training)[key].default)
+    return attrs.evolve(
+        construct(Training, settings, where),
+        optimizer_options=options.get("optimizer", {}),
+        scheduler_options=options.get("scheduler", {}),
     )
 
 
@@ -75,7 +114,7 @@ class RunConfig:
             role: {"name": name, **{k: plain(v) for k, v in values.items() if v is not None}}
             for role, (name, values) in self.components.items()
         }
-        return {**values_of(self.training), **tables}
+        return {**self.training.to_dict(), **tables}
 
     def to_toml(self) -> str:
         """Return the configuration as TOML."""
@@ -85,7 +124,7 @@ class RunConfig:
 
     def flat(self) -> dict[str, Any]:
         """Return '<role>.<field>' and training keys, as tracked parameters are named."""
-        flat = dict(values_of(self.training))
+        flat = self.training.flat()
         for role, (name, values) in self.components.items():
             flat |= {f"{role}.name": name, **{f"{role}.{key}": plain(value) for key, value in values.items()}}
         return flat
@@ -104,7 +143,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> RunConfig:
             training[name] = value
         else:
             raise ConfigError(f"{where}: unknown key {key!r}.{did_you_mean(name, known)}")
-    return RunConfig(training=construct(Training, training, where), components=components)
+    return RunConfig(training=make_training(training, where), components=components)
 
 
 def _component(role: str, value: Any, where: str) -> tuple[str, dict[str, Any]]:
@@ -135,5 +174,5 @@ def merge(
     for role, (name, values) in components.items():
         old_name, old_values = merged.get(role, (None, {}))
         merged[role] = (name, {**(old_values if old_name == name else {}), **values})
-    changed = construct(Training, {**values_of(base.training), **training}, "wsl run")
+    changed = make_training({**base.training.to_dict(), **training}, "wsl run")
     return RunConfig(training=changed, components=merged)

@@ -115,11 +115,7 @@ class Risk(nn.Module):
     def after_epoch(self, index: Tensor, epoch: int, seed: Tensor) -> None:
         """Let the estimator look at the rows of all examples of `index` at once, and take what it returns."""
         mask, rows = self.gather(index)
-        state = {**self.shared(), **rows}
-        if "epoch" in self.estimator.needs:
-            state["epoch"] = torch.tensor(float(epoch), device=mask.device)
-        if "seed" in self.estimator.needs:
-            state["seed"] = seed.to(mask.device)
+        state = {**self.shared(), **rows, **loop_state(self.estimator, epoch, mask.device, seed)}
         self.write_batch(self.estimator.after_epoch(mask, state), rows)
         self.scatter(index, mask, rows)
 
@@ -135,3 +131,16 @@ class Risk(nn.Module):
                     f"estimator {self.estimator.name}: {name!r} was returned, which neither init_state nor "
                     "init_shared declared"
                 )
+
+
+def loop_state(estimator: Any, epoch: int, device: torch.device, seed: Tensor | None = None) -> State:
+    """Return the state that the loop itself provides, as far as an estimator needs it.
+
+    `seed` is given where no network is at work that would draw one, such as after an epoch.
+    """
+    state: State = {}
+    if "epoch" in estimator.needs:
+        state["epoch"] = torch.tensor(float(epoch), device=device)
+    if seed is not None and "seed" in estimator.needs:
+        state["seed"] = seed.to(device)
+    return state

@@ -51,7 +51,7 @@ def recommend(registry: Registry, verdicts: Mapping[Setting, tuple[Verdict, str]
 
 
 def _judge(cls: type[Estimator], verdicts: Mapping[Setting, tuple[Verdict, str]]) -> Recommendation:
-    if "true_labels" in cls.needs:
+    if cls.reads_true_labels():
         return Recommendation(estimator=cls.name, fit="cannot be used", why="it needs every true label")
     if not cls.trains:
         return Recommendation(estimator=cls.name, fit="cannot be used", why="it matters in theory but cannot train")

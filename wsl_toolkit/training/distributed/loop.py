@@ -14,14 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit import networks
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.training.distributed.ranks import Ranks
-from wsl_toolkit.training.engine import Batch, Loop, Losses, Slab, frozen_running_statistics
-
-BOUND_TO_A_BATCH = frozenset({"mixed", "seed"})
-"""What an estimator may need that means something else for a part of a batch than for the whole of it."""
+from wsl_toolkit.training.engine import Batch, Chunk, Loop, Losses, Seen
 
 
 class ParallelLoop(Loop):
@@ -49,51 +45,36 @@ class ParallelLoop(Loop):
         self._wish, self._stopping = stop, False
         return super().run(order, epoch, begun, lambda: self._stopping)
 
-    def cut(self, order: Tensor) -> list[Slab]:
+    def cut(self, order: Tensor) -> list[Chunk]:
         """Cut the global order as a single process would, and keep this rank's examples."""
-        return [self._own_part(slab) for slab in super().cut(order)]
+        return [self._own_part(chunk) for chunk in super().cut(order)]
 
-    def _own_part(self, slab: Slab) -> Slab:
-        mine = slab.index % self.ranks.count == self.ranks.rank
+    def _own_part(self, chunk: Chunk) -> Chunk:
+        mine = chunk.index % self.ranks.count == self.ranks.rank
         batches = [
             Batch(size=len(places), whole=batch.whole, places=places)
-            for batch, own in zip(slab.batches, mine.split([batch.size for batch in slab.batches]), strict=True)
+            for batch, own in zip(chunk.batches, mine.split([batch.size for batch in chunk.batches]), strict=True)
             for places in [own.nonzero().flatten()]
         ]
-        return Slab(index=slab.index[mine] // self.ranks.count, batches=batches)
+        return Chunk(index=chunk.index[mine] // self.ranks.count, batches=batches)
 
     def _total(self, per_step: Tensor) -> Tensor:
         return self.ranks.add(per_step)
 
-    def _step(self, inputs: Tensor, mask: Tensor, rows: State, common: State, batch: Batch) -> Tensor:
-        estimator = self.risk.estimator
-        for parameter in self._parameters:
-            parameter.grad = None
-        objective = torch.zeros((), device=self._message.device)
-        new: State = {}
-        if batch.size or self._together:
-            seen = self._look(inputs, mask, rows, batch)
-            objective = self._objective(*seen, common, batch)
-            if estimator.update_when == "before":
-                new = self._update(*seen, common, batch)
-            objective.backward()
-        self._descend()
-        if estimator.update_when == "after" and (batch.size or self._together):
-            with torch.no_grad(), frozen_running_statistics(self.model):
-                new = self._update(*self._look(inputs, mask, rows, batch), common, batch)
-        self.risk.write_batch(new, rows)
-        counted = self.ranks.leads or not self._together  # a whole batch's objective is the same everywhere
-        return objective.detach() if counted else torch.zeros_like(objective)
+    def _takes_part(self, batch: Batch) -> bool:
+        return self._together or batch.size > 0
 
-    def _look(self, inputs: Tensor, mask: Tensor, rows: State, batch: Batch) -> tuple[Tensor, Tensor, State]:
-        """Return logits, sets and state with the network's extras, of this rank's part or of the whole batch."""
+    def _look(self, inputs: Tensor, mask: Tensor, rows: State, batch: Batch) -> Seen:
+        """Return what the objective is computed from, of this rank's part or of the whole batch."""
         with _settled(self.model) if batch.size < 2 else contextlib.nullcontext():
-            logits, extras = networks.split_output(self._forward(inputs))
-        state = {**rows, **extras}
+            own = super()._look(inputs, mask, rows, batch)
         if not self._together:
-            return logits, mask, state
-        whole = {name: self._whole(value, batch) for name, value in state.items()}
-        return self._whole(logits, batch), self._whole(mask.byte(), batch).bool(), whole
+            return own
+        return Seen(
+            logits=self._whole(own.logits, batch),
+            mask=self._whole(own.mask.byte(), batch).bool(),
+            state={name: self._whole(value, batch) for name, value in own.state.items()},
+        )
 
     def _whole(self, part: Tensor, batch: Batch) -> Tensor:
         """Return the whole batch's rows, of which only this rank's own are differentiated."""
@@ -102,21 +83,22 @@ class ParallelLoop(Loop):
         self.ranks.add(whole.index_copy_(0, batch.places, part.detach()))
         return whole.index_copy(0, batch.places, part) if part.requires_grad else whole
 
-    def _objective(self, logits: Tensor, mask: Tensor, state: State, common: State, batch: Batch) -> Tensor:
-        estimator = self.risk.estimator
+    def _objective(self, seen: Seen, common: State, batch: Batch) -> Tensor:
         if self._together:
-            found: Tensor = estimator.objective(logits, mask, {**common, **state})
-        else:
-            found = estimator.loss(logits, mask, {**common, **state}).sum() / batch.whole
-        return found
+            return super()._objective(seen, common, batch)
+        losses: Tensor = self.risk.estimator.loss(seen.logits, seen.mask, {**common, **seen.state})
+        return losses.sum() / batch.whole
 
-    def _update(self, logits: Tensor, mask: Tensor, state: State, common: State, batch: Batch) -> State:
-        detached = {name: value.detach() for name, value in state.items()}
-        new: State = self.risk.estimator.update(logits.detach(), mask, {**common, **detached})
+    def _update(self, seen: Seen, common: State, batch: Batch) -> State:
+        new = super()._update(seen, common, batch)
         if not self._together:
             return new
         assert batch.places is not None
         return {name: value if name in common else value[batch.places] for name, value in new.items()}
+
+    def _counted(self, objective: Tensor) -> Tensor:
+        """A whole batch's objective is the same everywhere: rank 0 alone counts it."""
+        return objective if self.ranks.leads or not self._together else torch.zeros_like(objective)
 
     def _descend(self) -> None:
         """Add up the gradients of all ranks, then step: every rank takes the same step."""
@@ -148,8 +130,8 @@ def check_spreads(estimator: Any) -> None:
     why = None
     if estimator.looks_back():
         why = "looks at all examples at once after each epoch"
-    elif wants_whole_batches(estimator) and estimator.needs & BOUND_TO_A_BATCH:
-        why = f"works on whole batches and needs {', '.join(sorted(estimator.needs & BOUND_TO_A_BATCH))}"
+    elif wants_whole_batches(estimator) and (bound := estimator.needs_that_do_not("splits")):
+        why = f"works on whole batches and needs {', '.join(bound)}"
     if why:
         raise ConfigError(f"estimator {estimator.name} cannot be trained on several ranks: it {why}. Run it on one")
 

@@ -14,8 +14,10 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.labels.storage import ragged_positions
 from wsl_toolkit.training.distributed.loop import ParallelLoop, check_spreads
 from wsl_toolkit.training.distributed.ranks import Ranks
-from wsl_toolkit.training.engine import LogitEvaluation, Trainer, predict
+from wsl_toolkit.training.engine import predict
+from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.trainer import Trainer
 
 
 class ParallelTrainer(Trainer):

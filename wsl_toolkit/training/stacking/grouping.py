@@ -9,22 +9,19 @@ import numpy as np
 from torch import nn
 
 from wsl_toolkit.system.memory import free_memory
-from wsl_toolkit.training.engine import Trainer
 from wsl_toolkit.training.plan import forward_operations
 from wsl_toolkit.training.stacking.optimiser import why_not_sgd
 from wsl_toolkit.training.stacking.rehearsal import why_estimators_cannot, why_network_cannot
-from wsl_toolkit.training.stacking.trainer import share_order
+from wsl_toolkit.training.stacking.stack import share_order
+from wsl_toolkit.training.trainer import Trainer
 
 PAYS_BELOW = 2e8
 """Floating-point operations of one model's step: above, its matrix products alone keep the processor busy."""
 
-PROVIDED = frozenset({"true_labels", "epoch"})
-"""What an estimator may need and still be stacked."""
-
 
 @attrs.frozen(kw_only=True)
 class Group:
-    """Trainers, by their places in the list that was given, that train as one; or one alone, and why."""
+    """Trainers, by their places in the list that was given, that are trained as one; or one alone, and why."""
 
     places: tuple[int, ...]
     alone_because: str | None = None
@@ -72,7 +69,7 @@ def models_that_fit(trainer: Trainer, memory: int | None = None) -> int:
     """Return how many models like this one fit into `memory` bytes (half of what is free), at least one."""
     weights = 3 * sum(parameter.numel() for parameter in trainer.model.parameters())
     state = 2 * sum(buffer.numel() for buffer in trainer.risk.buffers())
-    examples = trainer.inputs.slab_length(trainer.batch_size) * int(np.prod(trainer.inputs.shape))
+    examples = trainer.inputs.chunk_length(trainer.batch_size) * int(np.prod(trainer.inputs.shape))
     available = memory if memory is not None else free_memory() // 2
     return max(1, available // (4 * (weights + state + examples)))
 
@@ -120,6 +117,7 @@ def _signature(trainer: Trainer) -> str:
         shapes,
         trainer.batch_size,
         trainer.epoch,
+        trainer.step,
         f"{estimator.__module__}.{estimator.__qualname__}",
         trainer.risk.row_names,
         len(trainer.risk.candidates),
@@ -136,14 +134,12 @@ def _why_not_one(trainer: Trainer) -> str | None:
     estimator = trainer.risk.estimator
     if not estimator.stackable:
         return f"estimator {estimator.name} declares that it cannot be stacked"
-    if beyond := estimator.needs - PROVIDED:
-        return f"estimator {estimator.name} needs {', '.join(sorted(beyond))}"
+    if beyond := estimator.needs_that_do_not("stacks"):
+        return f"estimator {estimator.name} needs {', '.join(beyond)}"
     if trainer.risk.is_compact:
         return "its state is kept on the candidates only, as there are so many classes"
     if trainer.plan.autocast or trainer.plan.compile or trainer.plan.channels_last:
         return "its plan asks for autocast, compilation or channels-last"
-    if trainer.step:
-        return "it is in the middle of an epoch"
     trained = {id(parameter) for group in trainer.optimizer.param_groups for parameter in group["params"]}
     if trained != {id(parameter) for parameter in trainer.model.parameters()}:
         return "its optimiser does not train all of its network, or more than that"

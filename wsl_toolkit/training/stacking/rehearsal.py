@@ -10,11 +10,11 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import one_line
-from wsl_toolkit.training.engine import Trainer
-from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.risk import Risk, loop_state
 from wsl_toolkit.training.stacking.network import StackedNetwork
 from wsl_toolkit.training.stacking.risk import StackedEstimator
-from wsl_toolkit.training.stacking.trainer import share_order
+from wsl_toolkit.training.stacking.stack import share_order
+from wsl_toolkit.training.trainer import Trainer
 
 EXAMPLES = 24
 
@@ -62,9 +62,7 @@ class _Rehearsed:
     def __init__(self, estimator: Estimator, sets: object, logits: Tensor) -> None:
         risk = Risk(estimator, sets)  # type: ignore[arg-type]
         mask, rows = risk.gather(torch.arange(len(logits), device=logits.device))
-        first: State = {**risk.shared(), **rows}
-        if "epoch" in estimator.needs:
-            first["epoch"] = torch.tensor(1.0, device=logits.device)
+        first: State = {**risk.shared(), **rows, **loop_state(estimator, 1, logits.device)}
         # The first state is often the same for all examples, which would hide mistakes; go one update further.
         changed = estimator.update(logits.flip(0), mask, first) if estimator.update_when != "never" else {}
         self.state: State = {**first, **{name: value.clone() for name, value in changed.items()}}

@@ -1,9 +1,10 @@
-"""A trial's whole state in a checkpoint and back: what is trained, every random stream, the metrics, and how it ran."""
+"""A training's whole state in a checkpoint and back: what is trained, every random stream, the metrics, how it ran."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -11,40 +12,46 @@ import torch
 
 from wsl_toolkit.errors import CheckpointError, one_line
 from wsl_toolkit.training.checkpoints import Checkpoints, Place, random_streams, restore_random_streams
-from wsl_toolkit.training.engine import EpochRecord, Trainer
+from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.stopping import BestEpoch
+from wsl_toolkit.training.trainer import Trainer
 
 FORMAT = 1
 
 
 @attrs.frozen(kw_only=True)
 class Past:
-    """What a trial has behind it."""
+    """The epochs that a resumed training has behind it, and how long they took."""
 
     records: tuple[EpochRecord, ...] = ()
     seconds: float = 0.0
 
 
-class TrialMemory:
-    """Saves a trial now and then, and restores it; one without checkpoints remembers nothing.
+class TrialCheckpoints:
+    """Saves a training now and then, and restores it; without a place for files it saves nothing.
 
-    `identity` names what the trial depends on (configuration, data, candidate sets) by its content: a checkpoint of
+    `identity` names what the training depends on (configuration, data, candidate sets) by its content: a checkpoint of
     anything else is refused, with the name of what changed.
     """
 
     def __init__(
         self,
-        checkpoints: Checkpoints | None = None,
+        files: Checkpoints | None = None,
         identity: Mapping[str, str] | None = None,
         note: Callable[[str], None] = lambda text: None,
+        *,
+        last: bool = True,
     ) -> None:
-        self.checkpoints = checkpoints
+        self.files = files
+        self.last = last
+        """Whether a training that is finished leaves a last checkpoint."""
         self.identity = dict(identity or {})
         self.note = note
-        self._saved = self._newest()
+        self._saved = self._read()
 
-    def _newest(self) -> dict[str, Any] | None:
-        """Return the newest checkpoint, if it is one of this very trial."""
-        saved = self.checkpoints.newest() if self.checkpoints else None
+    def _read(self, at: Place | None = None) -> dict[str, Any] | None:
+        """Return the newest checkpoint, or the one at a place, if it is one of this very training."""
+        saved = self.files.newest(at) if self.files else None
         if saved is None:
             return None
         if saved.get("format") != FORMAT:
@@ -56,6 +63,11 @@ class TrialMemory:
             if saved["identity"].get(name) != value:
                 raise CheckpointError(f"the {name} changed since the checkpoint was written: start a new run")
         return saved
+
+    def go_back(self, place: Place) -> None:
+        """Take the checkpoint of an earlier place: models of a stack go on from where all of them were saved."""
+        if self.place != place:
+            self._saved = self._read(place)
 
     @property
     def past(self) -> Past:
@@ -80,58 +92,76 @@ class TrialMemory:
         finally:
             torch.set_num_threads(before)
 
-    def restore(self, trainer: Trainer) -> Past:
+    def restore(self, trainer: Trainer, best: BestEpoch | None = None) -> Past:
         """Bring a fresh trainer to the saved moment."""
         saved = self._saved
         if saved is None:
             return Past()
         try:
             trainer.load_state_dict(saved["trainer"])
+            if best is not None and saved.get("best") is not None:
+                best.load_state_dict(saved["best"])
             restore_random_streams(saved["streams"])
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this network or method ({one_line(error)[:200]}): the toolkit or a "
                 "plugin changed since it was written"
             ) from None
-        then = {"ranks": 1, **saved["execution"]}
+        return self.past
+
+    def compare_execution(self, trainer: Trainer) -> None:
+        """Say what differs from when the checkpoint was made, where bits depend on it."""
+        if self._saved is None:
+            return
+        then = {"ranks": 1, "stacked models": 1, **self._saved["execution"]}
         for name, value in _execution(trainer).items():
             if then.get(name) != value:
                 self.note(
                     f"{name} was {then.get(name)} and is {value} now: the run goes on to the same numbers up to "
                     "rounding, not to the same bits"
                 )
-        return self.past
 
-    def after_epoch(self, trainer: Trainer, records: Sequence[EpochRecord], seconds: float) -> None:
-        """Write a checkpoint if one is due."""
-        if self.checkpoints is not None and self.checkpoints.is_due(trainer.epoch):
-            self._save(trainer, records, seconds)
+    def is_due(self, trainer: Trainer) -> bool:
+        """Return whether a checkpoint is to be written after the epoch that has just ended."""
+        return self.files is not None and self.files.is_due(trainer.epoch, trainer.stacked)
 
-    def at_end(self, trainer: Trainer, records: Sequence[EpochRecord], seconds: float, *, finished: bool) -> None:
-        """Write a last checkpoint: of a run that stops, to go on from; of one that is done, instead of all others."""
-        if self.checkpoints is None:
-            return
-        path = self._save(trainer, records, seconds)
-        if finished:
-            self.checkpoints.keep_only(path)
-
-    def _save(self, trainer: Trainer, records: Sequence[EpochRecord], seconds: float) -> Any:
-        assert self.checkpoints is not None
+    def save(
+        self,
+        trainer: Trainer,
+        records: Sequence[EpochRecord],
+        seconds: float,
+        best: BestEpoch | None = None,
+        *,
+        finished: bool = False,
+    ) -> Path | None:
+        """Write a checkpoint: to go on from, or, of a training that is `finished`, in the place of all others."""
+        if self.files is None or (finished and not self.last):
+            return None
         state = {
             "format": FORMAT,
             "identity": self.identity,
             "epoch": trainer.epoch,
             "step": trainer.step,
             "trainer": trainer.state_dict(),
+            "best": best.state_dict() if best else None,
             "streams": random_streams(),
             "records": [attrs.asdict(record) for record in records],
             "seconds": seconds,
             "execution": _execution(trainer),
         }
-        return self.checkpoints.save(Place(epoch=trainer.epoch, step=trainer.step), state)
+        path = self.files.save(Place(epoch=trainer.epoch, step=trainer.step), state)
+        if finished:
+            self.files.keep_only(path)
+        return path
 
 
 def _execution(trainer: Trainer) -> dict[str, Any]:
     """Return what the bits of the result depend on beside the program and its input."""
     plan = {f"plan.{key}": value for key, value in trainer.plan.as_dict().items()}
-    return {**plan, "threads": torch.get_num_threads(), "ranks": trainer.processes, "torch": str(torch.__version__)}
+    return {
+        **plan,
+        "threads": torch.get_num_threads(),
+        "ranks": trainer.processes,
+        "stacked models": trainer.stacked,
+        "torch": str(torch.__version__),
+    }

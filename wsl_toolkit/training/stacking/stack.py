@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import attrs
@@ -12,19 +12,17 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
-from wsl_toolkit.errors import DivergedError
-from wsl_toolkit.training.engine import EpochRecord, LogitEvaluation, Loop, Losses, Trainer, predict
+from wsl_toolkit.training.engine import Loop, Losses, predict
+from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.plan import choose_plan
 from wsl_toolkit.training.stacking.network import StackedNetwork
 from wsl_toolkit.training.stacking.optimiser import StackedSGD
 from wsl_toolkit.training.stacking.risk import StackedRisk
-
-Outcome = EpochRecord | DivergedError
-"""What an epoch came to for one model; one that diverged stays in the stack and disturbs nobody."""
+from wsl_toolkit.training.trainer import Outcome, PartialEpoch, Trainer, never
 
 
 class StackedInputs(Inputs):
-    """Each member's inputs in its own order: an index is [B, M], a slab [B, M, …]."""
+    """Each member's inputs in its own order: an index is [B, M], a chunk [B, M, …]."""
 
     def __init__(self, members: Sequence[Inputs]) -> None:
         self.members = members
@@ -40,19 +38,19 @@ class StackedInputs(Inputs):
 
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples of each member."""
-        slab = next(self.slabs([index]))
-        return slab.clone() if out is None else out.copy_(slab)
+        chunk = next(self.chunks([index]))
+        return chunk.clone() if out is None else out.copy_(chunk)
 
-    def slabs(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, in one buffer where each member's lie together."""
         for index in indices:
             if self._buffer is None or self._buffer.shape[1] < len(index):
                 like = self.members[0].gather(index[:1, 0])
                 self._buffer = like.new_empty(len(self.members), len(index), *like.shape[1:])
-            slab = self._buffer[:, : len(index)]
-            for member, own, part in zip(self.members, index.unbind(1), slab, strict=True):
+            chunk = self._buffer[:, : len(index)]
+            for member, own, part in zip(self.members, index.unbind(1), chunk, strict=True):
                 member.gather(own.contiguous(), out=part)
-            yield slab.transpose(0, 1)
+            yield chunk.transpose(0, 1)
 
 
 class Stack:
@@ -82,19 +80,41 @@ class Stack:
             batch_size=first.batch_size,
             plan=attrs.evolve(first.plan, threads=plan.threads),
         )
+        for trainer in trainers:
+            trainer.stacked = len(trainers)
 
-    def train_epoch(self) -> list[Outcome]:
-        """Train one epoch; return what each trainer would have returned, with its share of the time."""
-        start = time.perf_counter()
-        losses = self._loop.run(self._next_order(), self.trainers[0].epoch)
+    def train_epoch(self, stop: Callable[[], bool] = never) -> list[Outcome] | None:
+        """Train to the end of the epoch; return what each trainer would have returned, with its share of the time.
+
+        None if told to `stop` before: then each trainer has its own part of the interrupted epoch, to go on from.
+        """
+        begun = self._begun()
+        start = time.perf_counter() - begun.seconds
+        losses = self._loop.run(begun.order, self.trainers[0].epoch, begun.losses, stop)
+        seconds = (time.perf_counter() - start) / len(self.trainers)
+        if losses.examples < len(begun.order):
+            for m, trainer in enumerate(self.trainers):
+                order = begun.order[:, m] if self.own_orders else begun.order
+                trainer.partial = PartialEpoch(order=order, losses=losses.of_model(m), seconds=seconds)
+            return None
         with warnings.catch_warnings():
             # Schedulers warn unless they have seen their own optimiser step; here another steps in its place.
             warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler", category=UserWarning)
             for trainer in self.trainers:
                 trainer.end_epoch()
         self.optimizer.read_rates()
-        seconds = (time.perf_counter() - start) / len(self.trainers)
-        return self._outcomes(losses, seconds)
+        measured = self._evaluate()
+        return [t.outcome(losses.of_model(m), seconds, measured[m]) for m, t in enumerate(self.trainers)]
+
+    def _begun(self) -> PartialEpoch:
+        """Return the epoch that was interrupted, or a new one: orders [n, M], or the one that all share, [n]."""
+        parts = [trainer.partial for trainer in self.trainers if trainer.partial is not None]
+        if not parts:
+            return PartialEpoch(order=self._next_order())
+        order = torch.stack([part.order for part in parts], dim=1) if self.own_orders else parts[0].order
+        known = [part.losses for part in parts if part.losses is not None]
+        losses = Losses(per_step=torch.stack([each.per_step for each in known], dim=1), sizes=known[0].sizes)
+        return PartialEpoch(order=order, losses=losses, seconds=sum(part.seconds for part in parts))
 
     def _next_order(self) -> Tensor:
         """Draw the members' next orders, [n, M], or the one that all share, [n]; all their streams move on."""
@@ -105,20 +125,6 @@ class Stack:
         for trainer in others:
             trainer.shuffle.set_state(first.shuffle.get_state())
         return order
-
-    def _outcomes(self, losses: Losses, seconds: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        evaluated = self._evaluate()
-        for m, trainer in enumerate(self.trainers):
-            own = Losses(per_step=losses.per_step[:, m], sizes=losses.sizes)
-            try:
-                risk = own.checked_mean(trainer.epoch) if trainer.nan_ends else float(own.mean())
-            except DivergedError as error:
-                outcomes.append(error)
-                continue
-            metrics = {"train/risk": risk, **{name: float(value) for name, value in evaluated[m].items()}}
-            outcomes.append(EpochRecord(epoch=trainer.epoch, metrics=metrics, seconds=seconds))
-        return outcomes
 
     def _evaluate(self) -> list[dict[str, Tensor]]:
         """Evaluate every trainer; one pass serves all that want logits on the same inputs."""

@@ -1,0 +1,37 @@
+"""A stranger who follows `wsl run` to the gradient passes few functions of ours."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wsl_toolkit.cli import main
+
+MOST = 7
+
+
+class _ReachedError(Exception):
+    """The gradient was reached."""
+
+
+def test_from_the_command_to_the_gradient_there_are_few_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+
+    def backward(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        modules = ((frame.frame.f_globals.get("__name__", ""), frame.function) for frame in inspect.stack())
+        found.extend(f"{module}.{name}" for module, name in modules if module.startswith("wsl_toolkit"))
+        raise _ReachedError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.Tensor, "backward", backward)
+    monkeypatch.setenv("WSL_TRACEBACK", "1")
+    with pytest.raises(_ReachedError):
+        main(["run", "--epochs", "1", "--quiet"], standalone_mode=False)
+    assert found[0] == "wsl_toolkit.training.engine.step"
+    assert "wsl_toolkit.training.train.train" in found
+    assert "wsl_toolkit.runs.runner.run" in found
+    assert len(found) <= MOST, found

@@ -1,0 +1,110 @@
+"""Jobs of a study leave checkpoints: one that was killed goes on from them, in the same stack, to the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from torch import Tensor
+
+from tests.waiting import until
+from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.training.engine import Loop
+
+EPOCHS = 160
+STARTED = """
+from wsl_toolkit.training import checkpoints
+checkpoints.SECONDS_APART, checkpoints.SHARE_OF_TIME = 0.1, 1.0
+from wsl_toolkit.cli import main
+main(["study", "run", "study.toml", "--executor", "inline", "--quiet"])
+"""
+
+
+@pytest.fixture
+def long(small: dict[str, Any]) -> dict[str, Any]:
+    """One method whose two searched points are one stack, and whose two trials are another."""
+    return {
+        **small,
+        "name": "long",
+        "training": {"epochs": EPOCHS, "batch_size": 64, "validation": 0.1},
+        "search": {"epochs": EPOCHS, "space": {"lr": [0.01, 0.1]}},
+        "methods": [{"estimator": "ppl", "label": "PPL"}],
+    }
+
+
+@pytest.fixture
+def epochs_trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The epochs that the loop has run from now on, of stacks or of single models."""
+    run, seen = Loop.run, []
+
+    def counted(self: Loop, order: Tensor, epoch: int, *rest: Any) -> Any:
+        seen.append(epoch)
+        return run(self, order, epoch, *rest)
+
+    monkeypatch.setattr(Loop, "run", counted)
+    return seen
+
+
+def histories(states: list[CellState]) -> list[dict[str, list[float]]]:
+    searched = [
+        result.history for state in states for s in state.searches for each in s.scored for result in each.results
+    ]
+    return searched + [result.history for state in states for result in state.finished]
+
+
+def test_a_study_killed_in_the_middle_of_a_job_goes_on_from_its_last_checkpoint_to_the_same_bits(
+    long: dict[str, Any], run_in: Callable[..., list[CellState]], tmp_path: Path, epochs_trained: list[int]
+) -> None:
+    expected = histories(run_in(long, home=tmp_path / "undisturbed" / "wsl-runs"))
+    whole = len(epochs_trained)
+    assert whole == 2 * EPOCHS, "two stacks, each trained once"
+    epochs_trained.clear()
+
+    (tmp_path / "study.toml").write_text(tomli_w.dumps(long))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    driver = subprocess.Popen([sys.executable, "-c", STARTED], cwd=tmp_path, env=environment)
+    home = tmp_path / "wsl-runs"
+    until(
+        lambda: (
+            len(list((home / "jobs" / "checkpoints").glob("*/epoch-000000[2-9]*.pt"))) >= 2 or driver.poll() is not None
+        )
+    )
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert not list((home / "jobs").glob("*.json")), "it should have been killed in the middle of the first task"
+
+    resumed = histories(run_in(long, home=home))
+    assert resumed == expected
+    assert len(epochs_trained) <= whole - 20, "the epochs before the last checkpoint were trained again"
+    assert not (home / "jobs" / "checkpoints").exists() or not list((home / "jobs" / "checkpoints").iterdir())
+    assert not list((home / "studies" / "long" / "tasks").glob("*.json"))
+
+
+def test_a_stack_of_which_some_results_are_there_is_begun_again_as_it_was(
+    long: dict[str, Any], run_in: Callable[..., list[CellState]], tmp_path: Path
+) -> None:
+    """As after a kill while the results of a stack were being written: alone, the last bits would be others."""
+    from wsl_toolkit.studies.started_tasks import StartedTasks
+    from wsl_toolkit.studies.tasks import Task
+
+    long["training"]["epochs"] = long["search"]["epochs"] = 3
+    long["search"]["space"] = {"lr": [0.01, 0.03, 0.1]}
+    states = run_in(long)
+    expected = histories(states)
+    jobs = states[0].searches[0].jobs
+    for job in jobs[1:]:
+        (tmp_path / "jobs" / f"{job.id}.json").unlink()
+    task = Task(jobs=jobs, data_dir=tmp_path)
+    StartedTasks(tmp_path / "studies" / "long" / "tasks", tmp_path / "jobs" / "checkpoints").add(task)
+    kept = (tmp_path / "jobs" / f"{jobs[0].id}.json").read_bytes()
+    again = run_in(long)
+    assert histories(again) == expected
+    assert {r.plan["stacked"] for s in again[0].searches for each in s.scored for r in each.results} == {3}
+    assert (tmp_path / "jobs" / f"{jobs[0].id}.json").read_bytes() == kept
