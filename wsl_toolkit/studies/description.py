@@ -227,8 +227,8 @@ class Cell:
 
     @property
     def space(self) -> dict[str, Any]:
-        """What is searched for this method."""
-        return {**self.study.search.space, **self.method.space}
+        """What is searched for this method, by name: samplers are asked in this order, whatever a file's order is."""
+        return dict(sorted({**self.study.search.space, **self.method.space}.items()))
 
     @property
     def trials(self) -> int:

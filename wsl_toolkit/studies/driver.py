@@ -56,7 +56,7 @@ class _CellWork:
     @property
     def searches(self) -> bool:
         """Whether its trials are not known yet, and will be."""
-        known = len(self.state.trials) == self.state.cell.study.trials
+        known = len(self.state.trials) == self.state.cell.trials
         return not known and self.failure is None and self.state.error is None
 
 
