@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -16,6 +16,7 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text
 from wsl_toolkit.training.config import RunConfig, Training
 
 RULES = {
@@ -26,6 +27,7 @@ RULES = {
 }
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+T = TypeVar("T")
 Component = tuple[str, dict[str, Any]]
 """A component's name and the parameter values that the description gives."""
 
@@ -66,20 +68,9 @@ class Search:
     space: dict[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        for name, values in self.space.items():
-            check_range(name, values, grid=self.strategy == "grid")
+        check_space(self.space, grid=self.strategy == "grid")
         if self.prune and self.strategy == "grid":
             raise ConfigError("search: prune needs strategy = 'random' or 'tpe': a grid visits every point")
-
-
-def check_range(name: str, values: Any, *, grid: bool) -> None:
-    """Refuse what is neither a list of values nor, where Optuna proposes, a range with low and high."""
-    if isinstance(values, list) and values:
-        return
-    if not grid and isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}:
-        return
-    wanted = "a list of values" if grid else "a list of values, or { low = …, high = …, log = true }"
-    raise ConfigError(f"search space: {name} must be {wanted}, not {values!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +84,14 @@ class StudySetting:
     name: str | None = None
     """What the data is called in tables, where its component's name says too little (`mat`)."""
     trials: int | None = None
-    """How many trials it has where that differs from the study's, because it is dear."""
+    """How many trials it has where that differs from the study's, because it is expensive."""
+
+    @property
+    def fixed(self) -> list[str]:
+        """The names, as a search space has them, of the values that the description gives to this setting."""
+        roles = {"dataset": self.dataset, "generator": self.generator, "backbone": self.backbone}
+        components = [f"{role}.{key}" for role, component in roles.items() if component for key in component[1]]
+        return [*self.training, *components]
 
     @property
     def data_label(self) -> str:
@@ -150,6 +148,7 @@ class Study:
             if not items:
                 raise ConfigError(f"study {self.name}: there are no {what}")
         self._check_labels()
+        self._check_searches()
 
     def _check_labels(self) -> None:
         """Refuse names that stand for two things: tables and results tell cells apart by them."""
@@ -163,6 +162,20 @@ class Study:
         for setting in self.settings:
             if data.setdefault(setting.data_label, setting.dataset) != setting.dataset:
                 raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
+
+    def _check_searches(self) -> None:
+        """Refuse searches that cannot be, and values that a search would override without a word."""
+        for method in self.methods:
+            check_space(method.space, grid=self.search.strategy == "grid")
+            space = {*self.search.space, *method.space}
+            if "epochs" in space and self.search.epochs is not None:
+                raise ConfigError(
+                    f"study {self.name}: epochs are searched, and [search] epochs fixes them: leave one out"
+                )
+            owner = f"study {self.name}: method {method.label}"
+            refuse_overridden(owner, [*method.training, *(f"estimator.{key}" for key in method.estimator[1])], space)
+            for setting in self.settings:
+                refuse_overridden(f"study {self.name}: setting {setting.label}", setting.fixed, space)
 
     @property
     def trials_words(self) -> str:
@@ -290,6 +303,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
             raise ConfigError(f"{where}: a study needs {key!r}")
     search = dict(_dict(given.get("search", {}), f"{where}: [search]"))
     space = _dict(search.pop("space", {}), f"{where}: [search.space]")
+    refuse_text(given, Study, where)
     scalars = {
         name: coerce(given[name], parameter.type, f"{where}: {name}")
         for name, parameter in parameters_of(Study).items()
@@ -301,8 +315,8 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
         settings=tuple(s for item in _list(given["settings"], f"{where}: settings") for s in _settings(item, where)),
         methods=tuple(_method(item, where) for item in _list(given["methods"], f"{where}: methods")),
         training=_training(given.get("training", {}), f"{where}: [training]"),
-        search=attrs.evolve(construct(Search, search, f"{where}: [search]"), space=_space(space)),
-        selection=construct(Selection, _dict(given.get("selection", {}), where), f"{where}: [selection]"),
+        search=attrs.evolve(_construct(Search, search, f"{where}: [search]"), space=_space(space)),
+        selection=_construct(Selection, given.get("selection", {}), f"{where}: [selection]"),
         quick=_dict(given.get("quick", {}), f"{where}: [quick]"),
         **scalars,
     )
@@ -326,6 +340,7 @@ def _settings(item: Any, where: str) -> Iterator[StudySetting]:
     ]
     training = _training(table.get("training", {}), f"{where}: [settings.training]")
     name = coerce(table["label"], str, f"{where}: [[settings]] label") if "label" in table else None
+    refuse_text({"trials": table.get("trials")}, Study, f"{where}: [[settings]]")
     trials = coerce(table["trials"], int, f"{where}: [[settings]] trials") if "trials" in table else None
     if trials is not None and trials < 1:
         raise ConfigError(f"{where}: [[settings]] trials must be >= 1, not {trials}")
@@ -371,8 +386,15 @@ def _training(values: Any, where: str) -> dict[str, Any]:
     for key in ("seed", "trials"):
         if key in table:
             raise ConfigError(f"{where}: {key} belongs at the top of a study, not among its training settings")
-    construct(Training, table, where)
-    return table
+    training = _construct(Training, table, where)
+    return {key: plain(getattr(training, key)) for key in table}
+
+
+def _construct(cls: type[T], values: Any, where: str) -> T:
+    """Build a part of a description from its table."""
+    table = _dict(values, where)
+    refuse_text(table, cls, where)
+    return construct(cls, table, where)
 
 
 def _space(values: Mapping[str, Any]) -> dict[str, Any]:
