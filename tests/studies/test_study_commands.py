@@ -11,6 +11,8 @@ import tomli_w
 from click.testing import CliRunner, Result
 
 from wsl_toolkit.cli import main
+from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.store import StudyFolder
 
 
 @pytest.fixture
@@ -97,3 +99,70 @@ def test_looking_at_studies_imports_neither_torch_nor_mlflow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def stored(name: str) -> str:
+    return (Path("wsl-runs") / "studies" / name / "study.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"search": {"space": {"lr": [0.1, -1.0]}}},
+        {"search": {"space": {"estimator.levrage": [0.0]}}},
+        {"search": {"strategy": "tpe", "space": {"lr": {"low": -1.0, "high": 1.0}}}},
+        {"training": {"epochs": 3, "validation": 0.0}},
+        {"methods": ["cc", "no-such-method"]},
+        {"methods": ["cc", {"estimator": "ppl", "training": {"lr": 1.0}}]},
+        {"settings": [{"dataset": "mnist", "generator": "cl", "backbone": "linear"}]},
+    ],
+)
+def test_a_refused_study_file_leaves_the_good_description_in_place(
+    wsl: Any, small: dict[str, Any], change: dict[str, Any]
+) -> None:
+    folder = StudyFolder(Path("wsl-runs"), "small")
+    folder.create()
+    folder.write_study(from_dict(small, "test"))
+    before = stored("small")
+    Path("mine.toml").write_text(tomli_w.dumps({**small, **change}))
+    done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "cc", "--data-dir", "nowhere")
+    assert done.exit_code == 2, done.output
+    assert stored("small") == before
+
+
+def test_a_changed_description_says_what_changed_what_is_kept_and_what_is_new(
+    wsl: Any, small: dict[str, Any], run_in: Any, tmp_path: Path
+) -> None:
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    said = wsl("study", "run", "mine.toml", "--dry-run")
+    assert said.exit_code == 0, said.output
+    assert said.stdout == "study small is new here\n0 runs kept, 8 runs to be computed\n"
+    assert not Path("wsl-runs").exists()
+
+    run_in(small, home=tmp_path / "wsl-runs")
+    assert wsl("study", "run", "mine.toml", "--dry-run").stdout.splitlines() == [
+        "study small is described as before",
+        "8 runs kept, 0 runs to be computed",
+    ]
+    before = stored("small")
+    small |= {"trials": 3, "training": {**small["training"], "epochs": 4}, "methods": [small["methods"][0], "average"]}
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    assert wsl("study", "run", "mine.toml", "--dry-run").stdout.splitlines() == [
+        "study small has another description than before:",
+        "  trials: 2 → 3",
+        "  training.epochs: 3 → 4",
+        "  method average: added",
+        "  method CC: removed",
+        "2 runs kept, 8 runs to be computed; 6 runs of the earlier description no longer used (the files stay)",
+    ]
+    plan = json.loads(wsl("study", "run", "mine.toml", "--dry-run", "--json").stdout)
+    assert (plan["kept"], plan["to_compute"], plan["unused"]) == (2, 8, 6)
+    assert [(cell["method"], cell["kept"], cell["to_compute"]) for cell in plan["cells"]] == [
+        ("PPL", 2, 3),
+        ("average", 0, 5),
+    ]
+    assert stored("small") == before
+    done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "PPL")
+    assert done.exit_code == 0, done.output
+    assert "note: study small has another description than before:\n  trials: 2 → 3\n" in done.stderr
+    assert stored("small") != before

@@ -59,6 +59,11 @@ class CellState:
         """What was chosen: one point, or one for each trial that chose its own."""
         return [search.chosen.point for search in self.searches if search.chosen is not None]
 
+    @property
+    def known(self) -> int:
+        """How many different jobs are known so far."""
+        return len({job.id for job in self.all_jobs()})
+
     def all_jobs(self) -> list[Job]:
         """Return every job known so far, search first."""
         return [*(job for search in self.searches for job in search.jobs), *self.trials]

@@ -6,7 +6,7 @@ Results are shared by all studies: a job is known by its content, and what one s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,24 +45,24 @@ class StudyFolder:
         """Whether the study was ever started here."""
         return (self.path / "study.toml").is_file()
 
-    def write_study(self, study: Study) -> bool:
-        """Keep the description; return whether it replaces a different one (finished jobs stay valid)."""
+    def write_study(self, study: Study) -> None:
+        """Keep the description in the place of an earlier one; finished jobs stay valid."""
         import tomli_w
 
-        text = tomli_w.dumps(study.to_dict())
-        path = self.path / "study.toml"
-        changed = path.is_file() and path.read_text(encoding="utf-8") != text
-        write_atomically(path, text)
-        return changed
+        write_atomically(self.path / "study.toml", tomli_w.dumps(study.to_dict()))
 
     def read_study(self) -> Study:
         """Return the description of an earlier start."""
         path = self.path / "study.toml"
         return from_dict(read_toml(path), str(path))
 
-    def check_data(self, digests: dict[str, str]) -> None:
+    def check_data(self, digests: Mapping[str, str]) -> None:
         """Refuse to go on with other data than the study began with; remember what is new."""
-        path = self.path / "data.json"
+        known = self.compare_data(digests)
+        write_atomically(self.path / "data.json", json.dumps(known, indent=2))
+
+    def compare_data(self, digests: Mapping[str, str]) -> dict[str, str]:
+        """Return the digests that the study began with and those that are new, unless one has changed."""
         known = self.data_digests()
         for label, digest in digests.items():
             if known.setdefault(label, digest) != digest:
@@ -70,7 +70,7 @@ class StudyFolder:
                     f"the data of {label} has changed since study {self.name} began (its digest was "
                     f"{known[label][:12]}, and is {digest[:12]} now): restore it, or start a study under another name"
                 )
-        write_atomically(path, json.dumps(known, indent=2))
+        return known
 
     def data_digests(self) -> dict[str, str]:
         """Return the digests of the data that the study began with, by label."""
@@ -130,9 +130,10 @@ class StudyFolder:
 class Results:
     """The finished jobs of a study, read once each."""
 
-    def __init__(self, folder: StudyFolder) -> None:
+    def __init__(self, folder: StudyFolder, digests: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.digests = folder.data_digests()
+        self.digests = folder.data_digests() if digests is None else digests
+        """What the data is, by label: as the study began with it, unless it is given."""
         self._known: dict[str, JobResult] = {}
 
     def get(self, job: Job) -> JobResult | None:
