@@ -10,7 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
+import optuna  # noqa: F401 - here, and torch's compiler below, so that no child imports them again
+import sklearn.datasets  # noqa: F401
 import torch
+import torch._dynamo
 
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.plugins.loading import load_plugins

@@ -13,6 +13,8 @@ from wsl_toolkit.training.config import Training
 STUDYS_OWN = ("seed", "trials", "device")
 """Training settings that belong to a study or to a machine, and are never searched."""
 
+MOST_VALUES = 1000
+
 
 def refuse_text(values: Mapping[str, Any], cls: type, where: str) -> None:
     """Refuse text where a number or a truth value is meant: on a command line all is text, in a file it is a slip."""
@@ -45,6 +47,8 @@ def check_space(space: Mapping[str, Any], *, grid: bool) -> None:
 def check_range(name: str, values: Any, *, grid: bool) -> None:
     """Refuse what is neither a list of values nor, where Optuna proposes, a range with low and high."""
     if isinstance(values, list) and values:
+        if len(values) > MOST_VALUES:
+            raise ConfigError(f"search space: {name} lists {len(values)} values; {MOST_VALUES} is the most")
         for place, value in enumerate(values):
             if value in values[:place]:
                 raise ConfigError(f"search space: {name} lists {shown(value)} twice")

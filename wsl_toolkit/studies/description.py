@@ -6,6 +6,7 @@ Nothing here imports torch: descriptions are read, listed and checked without it
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text
+from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text, shown
+from wsl_toolkit.studies.study_toml import check_values
 from wsl_toolkit.training.config import RunConfig, Training
 
 RULES = {
@@ -27,6 +29,9 @@ RULES = {
 }
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MOST_NAME, MOST_LABEL, MOST_TRIALS = 100, 200, 10_000
+MOST_SETTINGS, MOST_POINTS, MOST_RUNS = 10_000, 100_000, 10_000_000
+"""More than this is a slip of the hand: refused before it is counted out."""
 T = TypeVar("T")
 Component = tuple[str, dict[str, Any]]
 """A component's name and the parameter values that the description gives."""
@@ -37,7 +42,9 @@ class Selection:
     """How a point of the search space is chosen; test labels have no part in it."""
 
     rule: str = param("covering-rate", help="what the best point has most of (or least, for a risk)", choices=[*RULES])
-    folds: int = param(1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part")
+    folds: int = param(
+        1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part", le=1000
+    )
     per_trial: bool = param(False, help="search anew for each trial, on its own split; otherwise once, on the first")
 
     def __attrs_post_init__(self) -> None:
@@ -62,8 +69,8 @@ class Search:
 
     strategy: str = param("grid", help="how points are proposed", choices=STRATEGIES)
     epochs: int | None = param(None, help="epochs of a search run; as many as a trial's if not given", ge=1)
-    points: int = param(36, help="how many points random and tpe propose", ge=1)
-    batch: int = param(6, help="how many points are proposed before any of them is known", ge=1)
+    points: int = param(36, help="how many points random and tpe propose", ge=1, le=MOST_POINTS)
+    batch: int = param(6, help="how many points are proposed before any of them is known", ge=1, le=MOST_POINTS)
     prune: bool = param(False, help="stop hopeless points early (Optuna's median pruner; random and tpe only)")
     space: dict[str, Any] = attrs.field(factory=dict)
 
@@ -135,15 +142,16 @@ class Study:
     training: dict[str, Any] = attrs.field(factory=dict)
     search: Search = attrs.field(factory=Search)
     selection: Selection = attrs.field(factory=Selection)
-    trials: int = param(1, help="how many seeds, each with its own split and sets, shared by all methods", ge=1)
-    seed: int = param(0, help="the first seed", ge=0)
+    trials: int = param(
+        1, help="how many seeds, each with its own split and sets, shared by all methods", ge=1, le=MOST_TRIALS
+    )
+    seed: int = param(0, help="the first seed", ge=0, le=2**62)
     paper_table: int | None = param(None, help="the table of the paper whose numbers stand beside ours")
     quick: dict[str, Any] = attrs.field(factory=dict)
     """What `--quick` changes, as in the description itself."""
 
     def __attrs_post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {self.name!r}")
+        check_name(self.name)
         for what, items in (("settings", self.settings), ("methods", self.methods)):
             if not items:
                 raise ConfigError(f"study {self.name}: there are no {what}")
@@ -157,6 +165,10 @@ class Study:
             if repeated := next((label for label in labels if labels.count(label) > 1), None):
                 raise ConfigError(
                     f"study {self.name}: two {what} are labelled {repeated!r}; give each a label of its own"
+                )
+            if long := next((label for label in labels if len(label) > MOST_LABEL), None):
+                raise ConfigError(
+                    f"study {self.name}: {long[:40]!r}… is a label of {len(long)} characters; {MOST_LABEL} is the most"
                 )
         data: dict[str, Component] = {}
         for setting in self.settings:
@@ -172,10 +184,25 @@ class Study:
                 raise ConfigError(
                     f"study {self.name}: epochs are searched, and [search] epochs fixes them: leave one out"
                 )
+            self._check_size(method)
             owner = f"study {self.name}: method {method.label}"
             refuse_overridden(owner, [*method.training, *(f"estimator.{key}" for key in method.estimator[1])], space)
             for setting in self.settings:
                 refuse_overridden(f"study {self.name}: setting {setting.label}", setting.fixed, space)
+
+    def _check_size(self, method: Method) -> None:
+        """Refuse a search, or a study, of more runs than anybody can mean."""
+        space = {**self.search.space, **method.space}
+        grid = math.prod(len(values) for values in space.values()) if self.search.strategy == "grid" else 0
+        if grid > MOST_POINTS:
+            raise ConfigError(
+                f"study {self.name}: the grid of {method.label} has {grid} points; {MOST_POINTS} is the most: "
+                "list fewer values, or let strategy = 'random' propose some"
+            )
+        points = max(grid, self.search.points if space else 0) * self.selection.folds
+        searches = self.trials if self.selection.per_trial else 1
+        if (runs := len(self.settings) * len(self.methods) * (points * searches + self.trials)) > MOST_RUNS:
+            raise ConfigError(f"study {self.name} would have some {runs} runs; {MOST_RUNS} is the most")
 
     @property
     def trials_words(self) -> str:
@@ -283,6 +310,14 @@ class Cell:
         return RunConfig(training=construct(Training, training, where), components=complete)
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that could leave its folder, or that no file or experiment can have."""
+    if not NAME.fullmatch(name) or len(name) > MOST_NAME:
+        raise ConfigError(
+            f"a study's name is of letters, digits, '.', '_' and '-', at most {MOST_NAME} of them, not {shown(name)}"
+        )
+
+
 def component_label(component: Component) -> str:
     """Return 'name' or 'name(key=value, …)' with the values that the description gives."""
     name, values = component
@@ -294,6 +329,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
     """Read a description from plain values; an unknown key is an error that suggests the right one."""
     scalars_known = ("name", "title", "trials", "seed", "paper_table")
     known = (*scalars_known, "training", "search", "selection", "settings", "methods", "quick")
+    check_values(values, where)
     given = {key.replace("-", "_"): value for key, value in values.items()}
     for key in given:
         if key not in known:
@@ -342,8 +378,11 @@ def _settings(item: Any, where: str) -> Iterator[StudySetting]:
     name = coerce(table["label"], str, f"{where}: [[settings]] label") if "label" in table else None
     refuse_text({"trials": table.get("trials")}, Study, f"{where}: [[settings]]")
     trials = coerce(table["trials"], int, f"{where}: [[settings]] trials") if "trials" in table else None
-    if trials is not None and trials < 1:
-        raise ConfigError(f"{where}: [[settings]] trials must be >= 1, not {trials}")
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        bound = ">= 1" if trials < 1 else f"<= {MOST_TRIALS}"
+        raise ConfigError(f"{where}: [[settings]] trials must be {bound}, not {trials}")
+    if (count := math.prod(map(len, choices))) > MOST_SETTINGS:
+        raise ConfigError(f"{where}: [[settings]] has {count} combinations; {MOST_SETTINGS} is the most")
     for dataset, generator, backbone in itertools.product(*choices):
         assert dataset is not None
         assert backbone is not None
@@ -376,7 +415,7 @@ def _component(role: str, value: Any, where: str) -> Component:
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ConfigError(f"{where}: a {role} is a name, or a table with a name and values, not {value!r}")
+        raise ConfigError(f"{where}: a {role} is a name, or a table with a name and values, not {shown(value)}")
     return value["name"], {key.replace("-", "_"): item for key, item in value.items() if key != "name"}
 
 
@@ -403,13 +442,13 @@ def _space(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dict(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a table, not {value!r}")
+        raise ConfigError(f"{where} must be a table, not {shown(value)}")
     return dict(value)
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} must be a list, not {value!r}")
+        raise ConfigError(f"{where} must be a list, not {shown(value)}")
     return list(value)
 
 

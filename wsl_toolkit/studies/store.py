@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.errors import ConfigError, DataError, one_line
-from wsl_toolkit.studies.description import NAME, Study, from_dict
+from wsl_toolkit.studies.description import Study, check_name, from_dict
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
+from wsl_toolkit.studies.study_toml import read_study_toml
 from wsl_toolkit.system.files import write_atomically
-from wsl_toolkit.training.config import read_toml
 
 STUDIES = "studies"
 
@@ -24,8 +24,7 @@ class StudyFolder:
     """Where one study lives; whoever writes does so atomically, and only the study's driver writes."""
 
     def __init__(self, home: Path, name: str) -> None:
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {name!r}")
+        check_name(name)
         self.path = home / STUDIES / name
         self.name = name
         self.jobs = home / "jobs"
@@ -54,7 +53,7 @@ class StudyFolder:
     def read_study(self) -> Study:
         """Return the description of an earlier start."""
         path = self.path / "study.toml"
-        return from_dict(read_toml(path), str(path))
+        return from_dict(read_study_toml(path), str(path))
 
     def check_data(self, digests: Mapping[str, str]) -> None:
         """Refuse to go on with other data than the study began with; remember what is new."""
