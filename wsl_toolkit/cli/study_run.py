@@ -111,7 +111,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri
     from wsl_toolkit.studies.driver import StudyError, run_study, study_states
     from wsl_toolkit.studies.executor import check_installed, make_executor
-    from wsl_toolkit.studies.plan import check_description, data_digests, make_plan
+    from wsl_toolkit.studies.plan import check_description, data_digests, held_out_counts, make_plan
     from wsl_toolkit.studies.reading import restrict
     from wsl_toolkit.studies.report.build import as_plain, build_report, write_report
     from wsl_toolkit.studies.store import StudyFolder
@@ -123,7 +123,8 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     folder = StudyFolder(HOME, study.name)
     check_description(whole, registry)  # what is refused never replaces what is there
     digests = data_digests(study, registry, options["data_dir"])
-    plan = make_plan(whole, study, folder, registry, folder.compare_data(digests))
+    held_out = held_out_counts(study, registry, options["data_dir"])
+    plan = make_plan(whole, study, folder, registry, folder.compare_data(digests), held_out)
     if options["dry_run"]:
         _say(plan, as_json=options["as_json"])
         return
@@ -132,6 +133,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         if plan.changes:
             listener.note("\n".join(plan.lines))
         folder.check_data(digests)
+        folder.keep_held_out(held_out)
         folder.write_study(whole)
         # Before any worker starts: two processes that create the database together would break it.
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))

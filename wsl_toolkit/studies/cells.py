@@ -134,7 +134,7 @@ def _search(cell: Cell, seed: int, results: Results, registry: Registry) -> Seed
     for point, own in jobs:
         found = [result for job in own if (result := results.get(job)) is not None]
         if len(found) == len(own):
-            scored.append(score(point, found, study.selection))
+            scored.append(score(point, found, study.selection, results.held_out.get(cell.setting.label, 0)))
     chosen = best(scored, study.selection) if complete and len(scored) == len(jobs) else None
     all_jobs = tuple(job for _, own in jobs for job in own)
     return SeedSearch(seed=seed, jobs=all_jobs, scored=tuple(scored), chosen=chosen)

@@ -27,6 +27,7 @@ RULES = {
     "held-out-risk": "the estimator's own risk on held-out candidate sets, the smaller the better",
     "oracle-accuracy": "ORACLE: accuracy on held-out clean labels, which no real user has",
 }
+TOLERANCES = ("none", "one-standard-error")
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MOST_NAME, MOST_LABEL, MOST_TRIALS = 100, 200, 10_000
@@ -46,12 +47,28 @@ class Selection:
         1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part", le=1000
     )
     per_trial: bool = param(False, help="search anew for each trial, on its own split; otherwise once, on the first")
+    tolerance: str = param(
+        "none",
+        help="what counts as equally good: equal values alone, or all within a standard error of the best; among them "
+        "the strongest weight decay is chosen",
+        choices=TOLERANCES,
+    )
 
     def __attrs_post_init__(self) -> None:
+        if self.needs_held_out_count and self.rule == "held-out-risk":
+            raise ConfigError(
+                "selection: a risk on one held-out part has no standard error that its mean tells: set folds to 2 or "
+                "more for tolerance = 'one-standard-error', or choose another rule"
+            )
         if self.folds < 1:
             raise ConfigError(
                 f"selection: folds must be 1 (held-out part) or more (cross-validation), not {self.folds}"
             )
+
+    @property
+    def needs_held_out_count(self) -> bool:
+        """Whether a standard error is wanted of a mean over held-out examples, whose number then matters."""
+        return self.tolerance != "none" and self.folds == 1
 
     @property
     def is_oracle(self) -> bool:
@@ -60,7 +77,9 @@ class Selection:
 
     def __str__(self) -> str:
         how = f"{self.folds}-fold cross-validated " if self.folds > 1 else "held-out "
-        return f"{how}{self.rule.replace('-', ' ')}{' (ORACLE: reads clean labels)' if self.is_oracle else ''}"
+        near = ", the strongest weight decay within one standard error of the best" if self.tolerance != "none" else ""
+        oracle = " (ORACLE: reads clean labels)" if self.is_oracle else ""
+        return f"{how}{self.rule.replace('-', ' ')}{near}{oracle}"
 
 
 @attrs.frozen(kw_only=True)
@@ -203,6 +222,11 @@ class Study:
         searches = self.trials if self.selection.per_trial else 1
         if (runs := len(self.settings) * len(self.methods) * (points * searches + self.trials)) > MOST_RUNS:
             raise ConfigError(f"study {self.name} would have some {runs} runs; {MOST_RUNS} is the most")
+
+    @property
+    def fewest_trials(self) -> int:
+        """How many trials the setting has that has fewest."""
+        return min(setting.trials or self.trials for setting in self.settings)
 
     @property
     def trials_words(self) -> str:

@@ -13,7 +13,7 @@ from wsl_toolkit.studies.cells import CellState, cell_state, goodness_by_epoch
 from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.studies.jobs import Job
-from wsl_toolkit.studies.plan import check_description, data_digests
+from wsl_toolkit.studies.plan import check_description, data_digests, held_out_counts
 from wsl_toolkit.studies.queue import JobQueue
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
@@ -215,6 +215,7 @@ def check_study(study: Study, folder: StudyFolder, registry: Registry, data_dir:
     """Fail before any work on what would fail later, data that is missing or has changed included."""
     check_description(study, registry)
     folder.check_data(data_digests(study, registry, data_dir))
+    folder.keep_held_out(held_out_counts(study, registry, data_dir))
 
 
 def run_study(

@@ -62,6 +62,27 @@ def data_digests(study: Study, registry: Registry, data_dir: Path) -> dict[str, 
     return digests
 
 
+def held_out_counts(study: Study, registry: Registry, data_dir: Path) -> dict[str, int]:
+    """Return how many held-out examples with a candidate set each setting has, if the selection needs to know."""
+    if not study.selection.needs_held_out_count:
+        return {}
+    from wsl_toolkit.data.dataset import split
+    from wsl_toolkit.system.random_streams import stream
+
+    counts = {}
+    for cell in study.cells():
+        setting = cell.setting
+        if cell.space and setting.label not in counts:
+            name, values = setting.dataset
+            with blame(registry, "dataset", name):
+                data = registry.create("dataset", name, values).load(data_dir)
+            training = cell.config({}, seed=study.seed, epochs=None, registry=registry).training
+            held_out = split(data, training.validation, training.test, stream(study.seed, "split")).validation
+            own = data.candidates if setting.generator is None else None
+            counts[setting.label] = len(held_out) if own is None else len(own.take(held_out).labelled())
+    return counts
+
+
 @attrs.frozen(kw_only=True)
 class CellPlan:
     """How many runs of a cell are there already, and how many are to be computed."""
@@ -117,9 +138,16 @@ def _runs(count: int) -> str:
     return f"{count} run{'' if count == 1 else 's'}"
 
 
-def make_plan(whole: Study, chosen: Study, folder: StudyFolder, registry: Registry, digests: Mapping[str, str]) -> Plan:
+def make_plan(
+    whole: Study,
+    chosen: Study,
+    folder: StudyFolder,
+    registry: Registry,
+    digests: Mapping[str, str],
+    held_out: Mapping[str, int],
+) -> Plan:
     """Return what a start of the chosen part of a study would do, from what is on disk; nothing is written."""
-    results = Results(folder, digests)
+    results = Results(folder, digests, {**folder.held_out(), **held_out})
     states = [cell_state(cell, results, registry) for cell in chosen.cells()]
     changes: tuple[str, ...] = ()
     unused = 0

@@ -87,6 +87,21 @@ class StudyFolder:
             ) from None
         return found
 
+    def keep_held_out(self, counts: Mapping[str, int]) -> None:
+        """Keep how many held-out examples each setting has."""
+        if counts:
+            write_atomically(self.path / "held-out.json", json.dumps({**self.held_out(), **counts}, indent=2))
+
+    def held_out(self) -> dict[str, int]:
+        """Return how many held-out examples each setting has, by label; what cannot be read is counted again."""
+        try:
+            found = json.loads((self.path / "held-out.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {label: count for label, count in found.items() if isinstance(count, int)}
+
     def result_path(self, job_id: str) -> Path:
         """Return where a job's result is, once there is one."""
         return self.jobs / f"{job_id}.json"
@@ -129,10 +144,17 @@ class StudyFolder:
 class Results:
     """The finished jobs of a study, read once each."""
 
-    def __init__(self, folder: StudyFolder, digests: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: StudyFolder,
+        digests: Mapping[str, str] | None = None,
+        held_out: Mapping[str, int] | None = None,
+    ) -> None:
         self.folder = folder
         self.digests = folder.data_digests() if digests is None else digests
         """What the data is, by label: as the study began with it, unless it is given."""
+        self.held_out = folder.held_out() if held_out is None else held_out
+        """How many held-out examples with a candidate set a setting has, by its label, where that is needed."""
         self._known: dict[str, JobResult] = {}
 
     def get(self, job: Job) -> JobResult | None:

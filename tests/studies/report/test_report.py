@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report import figures
 from wsl_toolkit.studies.report.build import Report, as_text, build_figures, build_report, write_report
 from wsl_toolkit.studies.report.formats import escape_latex, escape_markdown
-from wsl_toolkit.studies.report.statistics import best_and_ties, estimate
-from wsl_toolkit.studies.report.tables import Table, by_seed, published, risk_table
+from wsl_toolkit.studies.report.numbers import pairs_csv
+from wsl_toolkit.studies.report.statistics import best_and_ties, estimate, paired_p_value, signed_rank_p_value
+from wsl_toolkit.studies.report.tables import Table, accuracy_table, by_seed, published, risk_table, selection_table
 from wsl_toolkit.system.figure_style import PALETTE
 
 
@@ -46,6 +48,36 @@ def test_the_risk_table_bolds_the_smallest_standard_error(report: Report) -> Non
             estimate(list(by_seed(s, "train/risk").values())).stderr for s in report.states[2 * number : 2 * number + 2]
         ]
         assert [entry.bold for entry in row[2:]] == [error == min(e for e in errors if e) for error in errors]
+
+
+def test_p_values_of_both_tests_are_in_one_matrix_and_all_of_them_in_a_file(report: Report) -> None:
+    shown = [t for t in report.tables if t.key == "p-values"]
+    assert len(shown) == 2
+    rows = list(csv.DictReader(io.StringIO(pairs_csv(report.study, report.states))))
+    for number, (matrix, row) in enumerate(zip(shown, rows, strict=True)):
+        first, second = (list(by_seed(s, "test/accuracy").values()) for s in report.states[2 * number : 2 * number + 2])
+        assert matrix.rows[0][2].value == pytest.approx(paired_p_value(first, second))
+        assert matrix.rows[1][1].value == pytest.approx(signed_rank_p_value(first, second))
+        assert (matrix.rows[0][1].text, matrix.rows[1][2].text) == ("–", "–")
+        assert "Wilcoxon's p-value cannot be below 0.25" in matrix.note
+        assert float(row["t_test"]) == pytest.approx(paired_p_value(first, second))
+        assert float(row["difference"]) == pytest.approx(statistics.fmean(first) - statistics.fmean(second))
+
+
+def test_few_trials_ties_and_choices_at_the_edge_are_said(report: Report) -> None:
+    assert "WARNING: with 3 trials such a test" in table(report, "accuracy").note
+    enough = attrs.evolve(report.study, trials=5)
+    assert "WARNING" not in accuracy_table(enough, report.states).note
+    chosen = table(report, "selection")
+    place = chosen.columns.index("remarks")
+    assert all("lr, weight_decay at the edge" in row[place].text for row in chosen.rows)  # two values each: all are
+    state = report.states[0]
+    search = state.searches[0]
+    values = [attrs.evolve(scored, value=0.5) for scored in search.scored]
+    tied = attrs.evolve(search, scored=tuple(values), chosen=values[1])
+    rows = selection_table(report.study, [attrs.evolve(state, searches=(tied,))])
+    assert rows is not None
+    assert "3 others as good" in rows.rows[0][rows.columns.index("remarks")].text
 
 
 def as_if_on_mnist(report: Report) -> list[CellState]:
@@ -110,7 +142,7 @@ def test_the_page_is_one_file_that_runs_nothing_and_shows_names_as_typed(report:
     assert NASTY in page.texts
     assert page.sources
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    assert page.tags.count("table") == len(report.tables) == 4
+    assert page.tags.count("table") == len(report.tables) == 6
 
 
 def test_markdown_keeps_names_inside_their_cells(report: Report) -> None:
@@ -146,7 +178,7 @@ def test_csv_holds_every_trial_and_no_formula(report: Report) -> None:
 
 def test_all_files_are_written_and_agree(report: Report, tmp_path: Path) -> None:
     files = {path.name for path in write_report(report, tmp_path)}
-    texts = {"report.md", "report.tex", "report.html", "trials.csv", "curves.csv", "search.csv"}
+    texts = {"report.md", "report.tex", "report.html", "trials.csv", "curves.csv", "search.csv", "pairs.csv"}
     assert (
         texts
         | {"accuracy.png", "critical-difference.png", "risk.png", "risk-spread.png", "search-01.png", "search-02.png"}

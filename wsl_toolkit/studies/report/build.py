@@ -12,6 +12,7 @@ import attrs
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
+from wsl_toolkit.studies.report.pairs import pair_tables
 from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
 from wsl_toolkit.studies.report.ranking import rank_table, ranking
 from wsl_toolkit.studies.report.tables import Table, accuracy_table, readable, risk_table, rows_of, selection_table
@@ -48,6 +49,7 @@ class Report:
 def build_report(study: Study, states: Sequence[CellState]) -> Report:
     """Make the tables of whatever is there."""
     tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
+    tables += pair_tables(study, states)
     tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
     return Report(study=study, states=tuple(states), tables=tuple(table for table in tables if table.rows))
 
@@ -105,6 +107,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "trials.csv": numbers.trials_csv(report.states),
         "curves.csv": numbers.curves_csv(report.states),
         "search.csv": numbers.search_csv(report.states),
+        "pairs.csv": numbers.pairs_csv(report.study, report.states),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)

@@ -8,21 +8,28 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import attrs
+
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import component_label
+from wsl_toolkit.studies.description import Study, component_label
+from wsl_toolkit.studies.report.pairs import pairs_of
 from wsl_toolkit.studies.report.statistics import estimate
+from wsl_toolkit.studies.report.tables import rows_of
 
 WHERE = ("dataset", "generator", "backbone", "method")
 
 
-def _where(state: CellState) -> dict[str, str]:
+def _setting(state: CellState) -> dict[str, str]:
     setting = state.cell.setting
     return {
         "dataset": setting.data_label,
         "generator": component_label(setting.generator) if setting.generator else "",
         "backbone": component_label(setting.backbone),
-        "method": state.cell.method.label,
     }
+
+
+def _where(state: CellState) -> dict[str, str]:
+    return {**_setting(state), "method": state.cell.method.label}
 
 
 def trials_csv(states: Sequence[CellState]) -> str:
@@ -58,6 +65,13 @@ def search_csv(states: Sequence[CellState]) -> str:
         for scored in search.scored
     ]
     return _csv(rows)
+
+
+def pairs_csv(study: Study, states: Sequence[CellState]) -> str:
+    """Return one row for each pair of methods in each setting: mean difference, p-values, and Holm's corrections."""
+    return _csv(
+        [{**_setting(row.states[0]), **attrs.asdict(pair)} for row in rows_of(study, states) for pair in pairs_of(row)]
+    )
 
 
 def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accuracy", "train/risk")) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.cells import CellState, SeedSearch
 from wsl_toolkit.studies.description import Study, StudySetting, component_label
 from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report.paper import PaperRisk, paper_risks
-from wsl_toolkit.studies.report.statistics import best_and_ties, estimate
-from wsl_toolkit.studies.selection import METRICS
+from wsl_toolkit.studies.report.statistics import FEW_TRIALS, best_and_ties, estimate
+from wsl_toolkit.studies.selection import METRICS, at_edge, near_best
 from wsl_toolkit.studies.store import describe_point
 
 NOTHING = "–"
@@ -25,6 +25,12 @@ class Entry:
 
     text: str
     bold: bool = False
+    value: float | None = None
+    """The number that the text shows, unrounded."""
+    stderr: float | None = None
+    """Its standard error."""
+    trials: int | None = None
+    """How many trials stand behind it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +130,11 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
             entries.append(Entry(text, bold=label in winners))
         rows.append(tuple(entries))
     tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if study.trials > 1 else "Bold: best."
+    if 1 < study.fewest_trials < FEW_TRIALS:
+        tied += (
+            f" WARNING: with {study.fewest_trials} trials such a test finds large differences alone, and bold says "
+            f"little: run {FEW_TRIALS} or more."
+        )
     return Table(
         key="accuracy",
         title=f"Test accuracy in % at the last epoch{oracle_mark(study)}",
@@ -176,6 +187,19 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
     )
 
 
+def _remarks(state: CellState, search: SeedSearch) -> str:
+    """Return what one should know of a choice: that others were as good, that it lies at the edge of the grid."""
+    assert search.chosen is not None
+    others = len(near_best(search.scored, state.cell.study.selection)) - 1
+    found = []
+    if others:
+        near = "as good" if state.cell.study.selection.tolerance == "none" else "within one standard error"
+        found.append(f"{others} other{'s' if others > 1 else ''} {near}")
+    if edges := at_edge(search.chosen.point, state.cell.space):
+        found.append(f"{', '.join(edges)} at the edge")
+    return "; ".join(found) or NOTHING
+
+
 def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
     """Return what was chosen and how well it did by the rule, or None if nothing was searched."""
     chosen = [state for state in states if any(search.chosen is not None for search in state.searches)]
@@ -190,15 +214,17 @@ def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
             point = Entry(describe_point(search.chosen.point))
             counts = Entry(f"{len(search.scored)}" + (f" ({failed} diverged or pruned)" if failed else ""))
             label = (Entry(state.cell.method.label), *((Entry(seed),) if study.selection.per_trial else ()))
-            rows.append((*names, *label, point, Entry(f"{search.chosen.value:.4f}"), counts))
+            score = Entry(f"{search.chosen.value:.4f}", value=search.chosen.value, stderr=search.chosen.stderr)
+            rows.append((*names, *label, point, Entry(_remarks(state, search)), score, counts))
     if not rows:
         return None
-    left = (*headings, "method", *(("trial",) if study.selection.per_trial else ()), "chosen")
+    left = (*headings, "method", *(("trial",) if study.selection.per_trial else ()), "chosen", "remarks")
     return Table(
         key="selection",
         title=f"Selected hyper-parameters{oracle_mark(study)}",
         columns=(*left, METRICS[study.selection.rule][0], "points"),
         rows=tuple(rows),
-        note=f"Chosen by {study.selection}; no test label was within reach of the search.",
+        note=f"Chosen by {study.selection}; no test label was within reach of the search. "
+        "Ties go to the stronger weight decay. Beyond the edge of a grid there may be something better.",
         labels=len(left),
     )
