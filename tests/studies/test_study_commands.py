@@ -49,6 +49,18 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert "\\begin{tabular}" in wsl("report", "small", "--format", "latex").stdout
     assert wsl("report", "small", "--format", "markdown", "--out", "r.md").exit_code == 0
     assert Path("r.md").read_text().startswith("# small")
+    for form, name in (("latex", "x.pdf"), ("markdown", "x.tex"), (None, "x.pdf"), ("csv", "x.html")):
+        refused = wsl("report", "small", "--out", name, *(("--format", form) if form else ()))
+        assert refused.exit_code == 2, refused.output
+        assert not Path(name).exists()
+    assert (
+        "--format latex writes a .tex file, not 'x.pdf'"
+        in wsl("report", "small", "--out", "x.pdf", "--format", "latex").stderr
+    )
+    assert wsl("report", "small", "--out", "r.tex").exit_code == 0
+    assert Path("r.tex").read_text().startswith("% small")
+    assert wsl("report", "small", "--out", "r.tex/inside.md").exit_code == 2
+    assert json.loads(wsl("report", "small", "--json").stdout)["cells"][0]["metrics"]["test/accuracy"]["mean"] > 0
     assert wsl("report", "small", "--out", "all").stdout.count("\n") == len(list(Path("all").iterdir())) > 6
     stored = {path.name for path in (tmp_path / "wsl-runs" / "artifacts").rglob("report/*")}
     assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored

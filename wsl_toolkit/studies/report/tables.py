@@ -10,7 +10,7 @@ from wsl_toolkit.studies.cells import CellState, SeedSearch
 from wsl_toolkit.studies.description import Study, StudySetting, component_label
 from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report.paper import PaperRisk, paper_risks
-from wsl_toolkit.studies.report.statistics import FEW_TRIALS, best_and_ties, estimate
+from wsl_toolkit.studies.report.statistics import FEW_TRIALS, Estimate, best_and_ties, estimate
 from wsl_toolkit.studies.selection import METRICS, at_edge, near_best
 from wsl_toolkit.studies.store import describe_point
 
@@ -126,10 +126,12 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
             if label not in found:
                 entries.append(Entry(NOTHING))
                 continue
-            text = estimate(list(found[label].values())).show(2, 100) + shown_trials(state)
-            entries.append(Entry(text, bold=label in winners))
+            own = estimate(list(found[label].values()))
+            text = own.show(2, 100) + shown_trials(state)
+            entries.append(_measured(text, own, len(found[label]), bold=label in winners, factor=100))
         rows.append(tuple(entries))
-    tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if study.trials > 1 else "Bold: best."
+    several = any(state.cell.trials > 1 for state in states)
+    tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if several else "Bold: best."
     if 1 < study.fewest_trials < FEW_TRIALS:
         tied += (
             f" WARNING: with {study.fewest_trials} trials such a test finds large differences alone, and bold says "
@@ -141,8 +143,14 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
         columns=(*headings, *(m.label for m in study.methods)),
         rows=tuple(rows),
         labels=len(headings),
-        note=f"Mean ± standard error over {study.trials_words} with the same splits and candidate sets. {tied}",
+        note=f"{'Mean ± standard error over' if several else 'Of'} {study.trials_words} with the same splits and "
+        f"candidate sets. {tied}",
     )
+
+
+def _measured(text: str, found: Estimate, trials: int, *, bold: bool, factor: float = 1.0) -> Entry:
+    stderr = None if found.stderr is None else factor * found.stderr
+    return Entry(text, bold=bold, value=factor * found.mean, stderr=stderr, trials=trials)
 
 
 def published(state: CellState) -> PaperRisk | None:
@@ -163,6 +171,7 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
     for method in study.methods:
         columns += [method.label, f"{method.label} (paper)"] if with_paper else [method.label]
     body = []
+    max_trials = max((state.cell.trials for state in states), default=1)
     for row, names in zip(rows, labels, strict=True):
         found = {s.cell.method.label: estimate(list(v.values())) for s in row.states if (v := by_seed(s, "train/risk"))}
         errors = {label: e.stderr for label, e in found.items() if e.stderr is not None}
@@ -170,11 +179,18 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
         entries = [*names]
         for state in row.states:
             label = state.cell.method.label
-            own = found.get(label)
-            entries.append(Entry(own.show(4) + shown_trials(state) if own else NOTHING, bold=label == smallest))
+            if label in found:
+                own, trials = found[label], len(by_seed(state, "train/risk"))
+                entries.append(_measured(own.show(4) + shown_trials(state), own, trials, bold=label == smallest))
+            else:
+                entries.append(Entry(NOTHING))
             if with_paper:
                 theirs = published(state)
-                entries.append(Entry(str(theirs) if theirs else NOTHING, bold=theirs is not None and theirs.bold))
+                entries.append(
+                    Entry(str(theirs), bold=theirs.bold, value=theirs.mean, stderr=theirs.stderr)
+                    if theirs
+                    else Entry(NOTHING)
+                )
         body.append(tuple(entries))
     return Table(
         key="risk",
@@ -182,8 +198,9 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
         columns=tuple(columns),
         rows=tuple(body),
         labels=len(headings),
-        note="Each method's own loss on its training set, so means do not compare between methods. "
-        "Bold: the smallest standard error of the row, ours and the paper's apart.",
+        note="Each method's own loss on its training set, so means do not compare between methods."
+        + (" Bold: the smallest standard error of the row" if max_trials > 1 else "")
+        + (", ours and the paper's apart." if with_paper and max_trials > 1 else "." if max_trials > 1 else ""),
     )
 
 
