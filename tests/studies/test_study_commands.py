@@ -57,6 +57,13 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
         "--format latex writes a .tex file, not 'x.pdf'"
         in wsl("report", "small", "--out", "x.pdf", "--format", "latex").stderr
     )
+    Path("theirs.csv").write_text("dataset,method,test_accuracy_percent\ndigits,cc,90\n")
+    beside = wsl("report", "small", "--format", "markdown", "--against", "theirs.csv").stdout
+    assert "beside published numbers" in beside
+    assert "| 90.00 |" in beside
+    Path("theirs.csv").write_text("dataset,method,test_accuracy_percent\nmnist,cc,90\n")
+    assert "none of the 1 numbers" in wsl("report", "small", "--against", "theirs.csv").stderr
+    assert wsl("report", "small", "--against", "nothing.csv").exit_code == 2
     assert wsl("report", "small", "--out", "r.tex").exit_code == 0
     assert Path("r.tex").read_text().startswith("% small")
     assert wsl("report", "small", "--out", "r.tex/inside.md").exit_code == 2

@@ -25,12 +25,19 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
     type=click.Path(path_type=Path),
     help="A file for one format, which its ending says; a folder for all of them with figures.",
 )
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Published accuracies to put beside the study's: columns dataset, method, test_accuracy_percent.",
+)
 @json_option
-def report(study: str, form: str | None, out: Path | None, as_json: bool) -> None:
+def report(study: str, form: str | None, out: Path | None, against: Path | None, as_json: bool) -> None:
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_status import started_study
     from wsl_toolkit.studies.driver import study_states
+    from wsl_toolkit.studies.report.against import read_published
     from wsl_toolkit.studies.report.build import as_plain, as_text, build_report, write_report
     from wsl_toolkit.system.files import write_atomically
 
@@ -38,7 +45,12 @@ def report(study: str, form: str | None, out: Path | None, as_json: bool) -> Non
         raise click.UsageError("--json prints the tables: leave --format and --out away")
     form = form_of(form, out)
     folder, description = started_study(study)
-    built = build_report(description, study_states(description, folder, load_plugins().registry))
+    published = read_published(against) if against is not None else []
+    built = build_report(description, study_states(description, folder, load_plugins().registry), published)
+    if published and not any(table.key == "against" for table in built.tables):
+        click.echo(
+            f"note: none of the {len(published)} numbers of {against} is of this study's data and methods", err=True
+        )
     if as_json:
         print_json(as_plain(built))
         return

@@ -14,6 +14,7 @@ import attrs
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
+from wsl_toolkit.studies.report.against import Published, against_table
 from wsl_toolkit.studies.report.pairs import pair_tables
 from wsl_toolkit.studies.report.protocol import protocol_table
 from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
@@ -59,9 +60,11 @@ class Report:
         return f"PARTIAL: {done} of {len(self.states)} cells are complete."
 
 
-def build_report(study: Study, states: Sequence[CellState]) -> Report:
-    """Make the tables of whatever is there."""
+def build_report(study: Study, states: Sequence[CellState], published: Sequence[Published] = ()) -> Report:
+    """Make the tables of whatever is there, with published numbers beside ours where they are given."""
     tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
+    if published:
+        tables.insert(1, against_table(study, states, published))
     tables += pair_tables(study, states)
     tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
     tables = [table for table in tables if table.rows]
