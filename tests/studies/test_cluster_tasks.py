@@ -82,7 +82,7 @@ def test_a_node_gives_the_results_that_this_process_gives(tmp_path: Path) -> Non
 
 def test_other_data_than_the_study_began_with_is_refused_by_the_node(tmp_path: Path) -> None:
     task = a_task(tmp_path)
-    # A node in a process of its own has read nothing yet: another share makes a workshop of its own here.
+    # A node in a process of its own has read nothing yet: another share makes a worker of its own here.
     (last,) = [several[-1] for several in perform(task, terms_of(task, digest="0" * 64, share=2))]
     assert last[0] == "ended"
     assert "has other data in" in last[1]

@@ -88,6 +88,30 @@ def test_lists_of_components_mean_all_combinations(small: dict[str, Any]) -> Non
         ),
         ({"trials": 0}, "trials must be >= 1"),
         ({"trials": "many"}, "trials must be a whole number"),
+        ({"trials": "2"}, "trials must be a whole number, not the text '2'"),
+        ({"settings": [{**TWICE, "trials": "2"}]}, "trials must be a whole number, not the text '2'"),
+        ({"training": {"epochs": "3"}}, "epochs must be a whole number, not the text '3'"),
+        ({"training": {"batch-size": "3"}}, "batch_size must be a whole number, not the text '3'"),
+        ({"selection": {"per_trial": "yes"}}, "per_trial must be true or false, not the text 'yes'"),
+        ({"search": {"epochs": "5"}}, "epochs must be a whole number, not the text '5'"),
+        ({"search": {"space": {"lr": ["0.1"]}}}, "lr must be a number, not the text '0.1'"),
+        ({"search": {"space": {"lr": [0.1, 0.2, 0.1]}}}, "lr lists 0.1 twice"),
+        ({"search": {"space": {"learning_rat": [0.1]}}}, "is not a training setting that can be searched"),
+        ({"search": {"space": {"seed": [1, 2]}}}, "'seed' is not a training setting that can be searched"),
+        ({"search": {"epochs": 2, "space": {"epochs": [1, 2]}}}, "epochs are searched, and"),
+        ({"search": {"strategy": "tpe", "space": {"lr": {"low": 2, "high": 1}}}}, "low must not exceed high"),
+        ({"search": {"strategy": "tpe", "space": {"lr": {"low": 0, "high": 1, "log": True}}}}, "needs low > 0"),
+        ({"search": {"strategy": "tpe", "space": {"lr": {"low": "a", "high": 1}}}}, "two finite numbers"),
+        ({"methods": [{"estimator": "cc", "search": {"lr": 0.1}}]}, "lr must be a list"),
+        (
+            {"methods": [{"estimator": "cc", "training": {"lr": 0.1}}]},
+            "method cc fixes lr, which the search overrides",
+        ),
+        (
+            {"methods": [{"estimator": {"name": "lw", "leverage": 1}, "search": {"estimator.leverage": [1]}}]},
+            "fixes estimator.leverage, which the search overrides",
+        ),
+        ({"settings": [{**TWICE, "training": {"lr": 0.1}}]}, "setting digits .* fixes lr, which the search overrides"),
         ({"training": {"epoch": 3}}, "Did you mean 'epochs'"),
         ({"training": {"seed": 3}}, "belongs at the top"),
         ({"selection": {"rule": "test-accuracy"}}, "must be one of"),
@@ -105,6 +129,15 @@ def test_lists_of_components_mean_all_combinations(small: dict[str, Any]) -> Non
 def test_a_mistake_in_a_description_is_named(small: dict[str, Any], change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_dict({**small, **change}, "test")
+
+
+def test_a_value_that_a_method_fixes_may_be_searched_for_others(small: dict[str, Any]) -> None:
+    small["search"] = {"space": {"weight_decay": [1e-4, 1e-2]}}
+    fixed = {"estimator": "cc", "training": {"lr": 0.1}}
+    small["methods"] = [fixed, {"estimator": "ppl", "search": {"lr": [0.1, 0.2]}}]
+    first, second = from_dict(small, "test").cells()
+    assert (list(first.space), list(second.space)) == (["weight_decay"], ["lr", "weight_decay"])
+    assert first.config({}, seed=0, epochs=None, registry=load_plugins().registry).training.lr == 0.1
 
 
 @settings(deadline=None)

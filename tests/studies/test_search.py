@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies import search as search_module
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import Search
+from wsl_toolkit.studies.description import Search, from_dict
+from wsl_toolkit.studies.driver import study_states
 from wsl_toolkit.studies.jobs import FINISHED, PRUNED
 from wsl_toolkit.studies.search import Outcome, Point, Pruner, grid, proposals
+from wsl_toolkit.studies.store import StudyFolder
 
 
 def test_a_grid_is_all_combinations_and_an_empty_space_one_point() -> None:
@@ -47,6 +50,26 @@ def test_a_search_asked_again_with_the_same_results_proposes_the_same_points(str
         assert not complete
         assert some == done[: len(some)]
         assert len(some) == (count // 4 + 1) * 4
+
+
+@pytest.mark.parametrize("strategy", ["random", "tpe"])
+def test_a_study_read_back_or_written_in_another_order_searches_the_same_points(
+    small: dict[str, Any], strategy: str, tmp_path: Path
+) -> None:
+    """TOML writes plain values before tables, so that a study read back has its space in another order."""
+    methods = [{"estimator": "lw", "search": {"estimator.leverage": {"low": 0.0, "high": 2.0}}}]
+    small |= {"search": {"strategy": strategy, "points": 4, "batch": 4, "space": SPACE}, "methods": methods}
+    given = from_dict(small, "test")
+    folder = StudyFolder(tmp_path, "small")
+    folder.create()
+    folder.write_study(given)
+    turned = {**small, "search": {**small["search"], "space": dict(reversed(SPACE.items()))}}
+    ids = [
+        [job.id for job in study_states(study, folder, load_plugins().registry)[0].missing]
+        for study in (given, folder.read_study(), from_dict(turned, "test"))
+    ]
+    assert len(set(ids[0])) == 4
+    assert ids[0] == ids[1] == ids[2]
 
 
 def test_tpe_learns_from_what_it_is_told() -> None:

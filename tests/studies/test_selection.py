@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ from typing import Any
 import attrs
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import make_problem
@@ -19,7 +24,7 @@ from wsl_toolkit.studies.description import Selection, from_dict
 from wsl_toolkit.studies.driver import StudyError
 from wsl_toolkit.studies.executor import Inline
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, Job, JobResult, make_job
-from wsl_toolkit.studies.selection import SelectionError, best, score
+from wsl_toolkit.studies.selection import Scored, SelectionError, at_edge, best, near_best, score, standard_error
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.studies.worker import TaskWorker, clean_parts
@@ -134,6 +139,91 @@ def test_a_point_that_diverged_never_wins_and_ties_go_to_the_first(job: Job) -> 
     assert best([failed, first, second], selection) is first
     with pytest.raises(SelectionError, match="all 1 points of the search diverged"):
         best([failed], selection)
+
+
+def test_equal_values_go_to_the_stronger_weight_decay_whatever_the_order(job: Job) -> None:
+    selection = Selection()
+    weak, strong, worse = (
+        score({"lr": 0.1, "weight_decay": decay}, [result(job, value)], selection)
+        for decay, value in ((1e-4, 0.5), (1e-2, 0.5), (1e-1, 0.4))
+    )
+    for order in itertools.permutations((weak, strong, worse)):
+        assert best(order, selection) is strong
+    assert near_best((weak, strong, worse), selection) == [weak, strong]
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=60))
+def test_the_standard_error_of_a_share_is_that_of_its_examples_exactly(hits: list[bool]) -> None:
+    by_hand = statistics.stdev(map(float, hits)) / math.sqrt(len(hits))
+    found = standard_error([statistics.fmean(hits)], len(hits), share=True)
+    assert found == pytest.approx(by_hand, abs=1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=60))
+def test_the_standard_error_of_a_mean_confidence_is_an_upper_bound(values: list[float]) -> None:
+    found = standard_error([statistics.fmean(values)], len(values), share=True)
+    assert found is not None
+    assert found >= statistics.stdev(values) / math.sqrt(len(values)) - 1e-9
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=8))
+def test_the_standard_error_of_folds_is_that_of_their_mean(values: list[float]) -> None:
+    by_hand = math.sqrt(sum((v - statistics.fmean(values)) ** 2 for v in values) / (len(values) * (len(values) - 1)))
+    assert standard_error(values, 0, share=False) == pytest.approx(by_hand, abs=1e-9)
+    assert standard_error(values[:1], 100, share=False) is None
+    assert standard_error(values[:1], 0, share=True) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from([0.0, 1e-3, 1e-2])), min_size=1, max_size=9), st.data())
+def test_one_standard_error_takes_the_strongest_decay_that_is_not_told_from_the_best(
+    points: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    selection, held_out = Selection(tolerance="one-standard-error"), 101
+    scored = [
+        Scored(point={"weight_decay": decay}, results=(), value=value, stderr=math.sqrt(value * (1 - value) / 100))
+        for value, decay in points
+    ]
+    chosen = best(data.draw(st.permutations(scored)), selection)
+    assert chosen.value is not None
+    top = max(value for value, _ in points)
+    least = top - math.sqrt(top * (1 - top) / (held_out - 1))
+    assert chosen.value >= least
+    assert chosen.point["weight_decay"] == max(decay for value, decay in points if value >= least)
+    same = [value for value, decay in points if value >= least and decay == chosen.point["weight_decay"]]
+    assert chosen.value == max(same)
+
+
+def test_a_study_within_one_standard_error_counts_its_held_out_examples(
+    small: dict[str, Any], run_in: Callable[..., list[CellState]], tmp_path: Path
+) -> None:
+    small["selection"] = {"tolerance": "one-standard-error"}
+    small["search"] = {"epochs": 2, "space": {"lr": [0.1], "weight_decay": [1e-6, 1e-5]}}
+    state = run_in(small)[0]
+    held_out = StudyFolder(tmp_path, "small").held_out()
+    job = state.searches[0].jobs[0]
+    problem = TaskWorker().problem(job, job.run_config(), Task(jobs=(job,), data_dir=tmp_path))
+    assert list(held_out.values()) == [len(problem.validation_x)]
+    value = state.searches[0].scored[0].value
+    assert value is not None
+    wanted = math.sqrt(value * (1 - value) / (len(problem.validation_x) - 1))
+    assert state.searches[0].scored[0].stderr == pytest.approx(wanted)
+    assert state.points == [{"lr": 0.1, "weight_decay": 1e-5}]  # the two learn the same, as good as
+
+
+def test_one_standard_error_is_refused_where_there_is_none(small: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="set folds to 2 or more"):
+        Selection(rule="held-out-risk", tolerance="one-standard-error")
+    assert Selection(rule="held-out-risk", folds=2, tolerance="one-standard-error").folds == 2
+    unknown = [Scored(point={}, results=(), value=0.5)]
+    with pytest.raises(SelectionError, match="the number of held-out examples is not known"):
+        best(unknown, Selection(tolerance="one-standard-error"))
+
+
+def test_a_choice_at_the_edge_of_its_grid_is_found() -> None:
+    space = {"lr": [0.01, 0.1, 1.0], "weight_decay": [1e-4], "momentum": {"low": 0.0, "high": 0.9}}
+    assert at_edge({"lr": 1.0, "weight_decay": 1e-4, "momentum": 0.9}, space) == ["lr"]
+    assert at_edge({"lr": 0.01}, space) == ["lr"]
+    assert at_edge({"lr": 0.1}, space) == []
 
 
 def test_a_reported_trial_can_select_nothing(job: Job) -> None:

@@ -11,6 +11,8 @@ import tomli_w
 from click.testing import CliRunner, Result
 
 from wsl_toolkit.cli import main
+from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.store import StudyFolder
 
 
 @pytest.fixture
@@ -47,6 +49,25 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert "\\begin{tabular}" in wsl("report", "small", "--format", "latex").stdout
     assert wsl("report", "small", "--format", "markdown", "--out", "r.md").exit_code == 0
     assert Path("r.md").read_text().startswith("# small")
+    for form, name in (("latex", "x.pdf"), ("markdown", "x.tex"), (None, "x.pdf"), ("csv", "x.html")):
+        refused = wsl("report", "small", "--out", name, *(("--format", form) if form else ()))
+        assert refused.exit_code == 2, refused.output
+        assert not Path(name).exists()
+    assert (
+        "--format latex writes a .tex file, not 'x.pdf'"
+        in wsl("report", "small", "--out", "x.pdf", "--format", "latex").stderr
+    )
+    Path("theirs.csv").write_text("dataset,method,test_accuracy_percent\ndigits,cc,90\n")
+    beside = wsl("report", "small", "--format", "markdown", "--against", "theirs.csv").stdout
+    assert "beside published numbers" in beside
+    assert "| 90.00 |" in beside
+    Path("theirs.csv").write_text("dataset,method,test_accuracy_percent\nmnist,cc,90\n")
+    assert "none of the 1 numbers" in wsl("report", "small", "--against", "theirs.csv").stderr
+    assert wsl("report", "small", "--against", "nothing.csv").exit_code == 2
+    assert wsl("report", "small", "--out", "r.tex").exit_code == 0
+    assert Path("r.tex").read_text().startswith("% small")
+    assert wsl("report", "small", "--out", "r.tex/inside.md").exit_code == 2
+    assert json.loads(wsl("report", "small", "--json").stdout)["cells"][0]["metrics"]["test/accuracy"]["mean"] > 0
     assert wsl("report", "small", "--out", "all").stdout.count("\n") == len(list(Path("all").iterdir())) > 6
     stored = {path.name for path in (tmp_path / "wsl-runs" / "artifacts").rglob("report/*")}
     assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored
@@ -97,3 +118,70 @@ def test_looking_at_studies_imports_neither_torch_nor_mlflow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def stored(name: str) -> str:
+    return (Path("wsl-runs") / "studies" / name / "study.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"search": {"space": {"lr": [0.1, -1.0]}}},
+        {"search": {"space": {"estimator.levrage": [0.0]}}},
+        {"search": {"strategy": "tpe", "space": {"lr": {"low": -1.0, "high": 1.0}}}},
+        {"training": {"epochs": 3, "validation": 0.0}},
+        {"methods": ["cc", "no-such-method"]},
+        {"methods": ["cc", {"estimator": "ppl", "training": {"lr": 1.0}}]},
+        {"settings": [{"dataset": "mnist", "generator": "cl", "backbone": "linear"}]},
+    ],
+)
+def test_a_refused_study_file_leaves_the_good_description_in_place(
+    wsl: Any, small: dict[str, Any], change: dict[str, Any]
+) -> None:
+    folder = StudyFolder(Path("wsl-runs"), "small")
+    folder.create()
+    folder.write_study(from_dict(small, "test"))
+    before = stored("small")
+    Path("mine.toml").write_text(tomli_w.dumps({**small, **change}))
+    done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "cc", "--data-dir", "nowhere")
+    assert done.exit_code == 2, done.output
+    assert stored("small") == before
+
+
+def test_a_changed_description_says_what_changed_what_is_kept_and_what_is_new(
+    wsl: Any, small: dict[str, Any], run_in: Any, tmp_path: Path
+) -> None:
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    said = wsl("study", "run", "mine.toml", "--dry-run")
+    assert said.exit_code == 0, said.output
+    assert said.stdout == "study small is new here\n0 runs kept, 8 runs to be computed\n"
+    assert not Path("wsl-runs").exists()
+
+    run_in(small, home=tmp_path / "wsl-runs")
+    assert wsl("study", "run", "mine.toml", "--dry-run").stdout.splitlines() == [
+        "study small is described as before",
+        "8 runs kept, 0 runs to be computed",
+    ]
+    before = stored("small")
+    small |= {"trials": 3, "training": {**small["training"], "epochs": 4}, "methods": [small["methods"][0], "average"]}
+    Path("mine.toml").write_text(tomli_w.dumps(small))
+    assert wsl("study", "run", "mine.toml", "--dry-run").stdout.splitlines() == [
+        "study small has another description than before:",
+        "  trials: 2 → 3",
+        "  training.epochs: 3 → 4",
+        "  method average: added",
+        "  method CC: removed",
+        "2 runs kept, 8 runs to be computed; 6 runs of the earlier description no longer used (the files stay)",
+    ]
+    plan = json.loads(wsl("study", "run", "mine.toml", "--dry-run", "--json").stdout)
+    assert (plan["kept"], plan["to_compute"], plan["unused"]) == (2, 8, 6)
+    assert [(cell["method"], cell["kept"], cell["to_compute"]) for cell in plan["cells"]] == [
+        ("PPL", 2, 3),
+        ("average", 0, 5),
+    ]
+    assert stored("small") == before
+    done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "PPL")
+    assert done.exit_code == 0, done.output
+    assert "note: study small has another description than before:\n  trials: 2 → 3\n" in done.stderr
+    assert stored("small") != before

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.errors import ConfigError, InterruptedRunError
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Study, from_dict
+from wsl_toolkit.studies.driver import Driver
 from wsl_toolkit.studies.executor import Event, Inline
 from wsl_toolkit.studies.store import StudyFolder, known_studies
 from wsl_toolkit.studies.tracking import KEY, Ledger, experiment_name
@@ -89,6 +92,19 @@ def test_an_interrupted_study_keeps_what_is_finished_and_says_how_to_go_on(
     assert len(before) == 2
     assert all(state.done for state in run_in(small))
     assert before.items() <= files(tmp_path).items()
+
+
+def test_a_cell_with_trials_of_its_own_searches_no_longer_once_it_is_done(
+    small: dict[str, Any], run_in: Run, tmp_path: Path
+) -> None:
+    small["settings"] = [{**small["settings"][0], "trials": 1}]
+    run_in(small)
+    folder = StudyFolder(tmp_path, "small")
+    driver = Driver(
+        from_dict(small, "test"), folder, load_plugins().registry, Inline(), SilentStudy(), None, data_dir=tmp_path
+    )
+    assert all(work.state.done for work in driver.cells)
+    assert not any(work.searches for work in driver.cells)
 
 
 def test_trials_can_select_each_for_itself(small: dict[str, Any], run_in: Run) -> None:

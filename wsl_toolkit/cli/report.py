@@ -9,8 +9,11 @@ import click
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.errors import ConfigError, one_line
 from wsl_toolkit.plugins.loading import load_plugins
 
+ENDINGS = {"markdown": (".md", ".markdown"), "latex": (".tex",), "csv": (".csv",), "html": (".html", ".htm")}
+PICTURES = (".pdf", ".png", ".svg")
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 
 
@@ -18,30 +21,65 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 @click.argument("study", metavar="NAME", shell_complete=started_studies)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="One format; CSV has a row for each trial.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A file for one format; a folder for all of them with figures."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A file for one format, which its ending says; a folder for all of them with figures.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="FILE.csv",
+    help="Published accuracies to put beside the study's: columns dataset, method, test_accuracy_percent.",
 )
 @json_option
-def report(study: str, form: str | None, out: Path | None, as_json: bool) -> None:
+def report(study: str, form: str | None, out: Path | None, against: Path | None, as_json: bool) -> None:
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_status import started_study
     from wsl_toolkit.studies.driver import study_states
+    from wsl_toolkit.studies.report.against import read_published
     from wsl_toolkit.studies.report.build import as_plain, as_text, build_report, write_report
     from wsl_toolkit.system.files import write_atomically
 
+    if as_json and (form is not None or out is not None):
+        raise click.UsageError("--json prints the tables: leave --format and --out away")
+    form = form_of(form, out)
     folder, description = started_study(study)
-    built = build_report(description, study_states(description, folder, load_plugins().registry))
+    published = read_published(against) if against is not None else []
+    built = build_report(description, study_states(description, folder, load_plugins().registry), published)
+    if published and not any(table.key == "against" for table in built.tables):
+        click.echo(
+            f"note: none of the {len(published)} numbers of {against} is of this study's data and methods", err=True
+        )
     if as_json:
-        if form is not None or out is not None:
-            raise click.UsageError("--json prints the tables: leave --format and --out away")
         print_json(as_plain(built))
-    elif out is not None and form in (None, "terminal"):
-        for path in write_report(built, out):
-            click.echo(str(path))
-    elif form in (None, "terminal"):
-        print_report(built)
-    elif out is not None:
-        write_atomically(out, as_text(built, form))
-        click.echo(str(out))
-    else:
-        click.echo(as_text(built, form), nl=False)
+        return
+    try:
+        if out is not None and form in (None, "terminal"):
+            for path in write_report(built, out):
+                click.echo(str(path))
+        elif form in (None, "terminal"):
+            print_report(built)
+        elif out is not None:
+            write_atomically(out, as_text(built, form))
+            click.echo(str(out))
+        else:
+            click.echo(as_text(built, form), nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written ({one_line(error)}): choose another --out") from None
+
+
+def form_of(form: str | None, out: Path | None) -> str | None:
+    """Return the format that is meant; a file whose ending says another one is refused before any work."""
+    ending = out.suffix.lower() if out is not None else ""
+    if form in (None, "terminal"):
+        if ending in PICTURES:
+            raise ConfigError(
+                f"a report is no {ending} file: --out FOLDER writes all of it, figures as PNG, SVG and PDF"
+            )
+        return next((name for name, endings in ENDINGS.items() if ending in endings), form)
+    if ending and ending not in ENDINGS[form] and (ending in PICTURES or any(ending in e for e in ENDINGS.values())):
+        raise ConfigError(f"--format {form} writes a {ENDINGS[form][0]} file, not {out.name if out else ending!r}")
+    return form

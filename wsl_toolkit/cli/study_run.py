@@ -15,12 +15,14 @@ from wsl_toolkit.plugins.loading import load_plugins
 if TYPE_CHECKING:
     from wsl_toolkit.studies.description import Study
     from wsl_toolkit.studies.executor import Cluster
+    from wsl_toolkit.studies.plan import Plan
 
 EPILOG = """\b
 Examples:
   wsl study run paper-table-3 --quick
   wsl study run paper-table-3 --dataset mnist --alpha 0.9 --data-dir ~/data
   wsl study run my-study.toml --jobs 4
+  wsl study run my-study.toml --dry-run
   wsl study run my-study.toml --executor ray --address 10.0.0.1:6379
 What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`.
 """
@@ -47,6 +49,8 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      shell_complete=component_names("dataset")),
         click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
         click.option("--method", "methods", multiple=True, metavar="NAME", help="Only these methods; repeatable."),
+        click.option("--dry-run", is_flag=True,
+                     help="Say what changed, what is kept and what would be computed, and do nothing."),
         data_dir_option(),
         device_option,
         tracking_uri_option,
@@ -92,13 +96,22 @@ def _cluster(options: dict[str, Any]) -> Cluster:
     )
 
 
+def _say(plan: Plan, *, as_json: bool) -> None:
+    if as_json:
+        print_json(plan.to_dict())
+        return
+    for line in plan.lines:
+        click.echo(line)
+
+
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
     from wsl_toolkit.runs.tracking.outbox import sweep, tell
     from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri
-    from wsl_toolkit.studies.driver import StudyError, check_study, run_study, study_states
+    from wsl_toolkit.studies.driver import StudyError, run_study, study_states
     from wsl_toolkit.studies.executor import check_installed, make_executor
+    from wsl_toolkit.studies.plan import check_description, data_digests, held_out_counts, make_plan
     from wsl_toolkit.studies.reading import restrict
     from wsl_toolkit.studies.report.build import as_plain, build_report, write_report
     from wsl_toolkit.studies.store import StudyFolder
@@ -108,11 +121,20 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     study = restrict(whole, options["datasets"], options["alphas"], options["methods"])
     registry = load_plugins().registry
     folder = StudyFolder(HOME, study.name)
+    check_description(whole, registry)  # what is refused never replaces what is there
+    digests = data_digests(study, registry, options["data_dir"])
+    held_out = held_out_counts(study, registry, options["data_dir"])
+    plan = make_plan(whole, study, folder, registry, folder.compare_data(digests), held_out)
+    if options["dry_run"]:
+        _say(plan, as_json=options["as_json"])
+        return
     folder.create()
     with folder.lock(), study_progress(quiet=is_quiet()) as listener:
-        check_study(study, folder, registry, options["data_dir"])
-        if folder.write_study(whole):
-            listener.note(f"study {study.name} has a new description; what was finished and still fits is kept")
+        if plan.changes:
+            listener.note("\n".join(plan.lines))
+        folder.check_data(digests)
+        folder.keep_held_out(held_out)
+        folder.write_study(whole)
         # Before any worker starts: two processes that create the database together would break it.
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
         tell(tracker, sweep(tracker.home, listener.note))

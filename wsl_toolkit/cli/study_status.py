@@ -64,8 +64,7 @@ def status(study: str, as_json: bool) -> None:
 
 
 def _row(state: CellState) -> dict[str, Any]:
-    known = {job.id for job in state.all_jobs()}
-    done = len(known) - len(state.missing)
+    done = state.known - len(state.missing)
     word = "complete" if state.done else "failed" if state.error else "open" if done == 0 else "under way"
     return {
         "setting": state.cell.setting.label,

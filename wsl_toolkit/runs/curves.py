@@ -14,7 +14,7 @@ def learning_curves(trials: Sequence[Sequence[dict[str, float]]], title: str) ->
     with figure(nrows=2, sharex=True, figsize=(6.4, 5.6)) as (canvas, (top, bottom)):
         for axes, panel in ((top, "share"), (bottom, "risk")):
             for metric in METRICS.values():
-                if metric.curve == panel and metric.name in trials[0][0]:
+                if metric.curve and metric.scale == panel and metric.name in trials[0][0]:
                     curves = [[epoch[metric.name] for epoch in trial] for trial in trials]
                     mean_and_band(axes, curves, metric.label)
             axes.legend(loc="best", fontsize="small")

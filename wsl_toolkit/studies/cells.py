@@ -59,6 +59,11 @@ class CellState:
         """What was chosen: one point, or one for each trial that chose its own."""
         return [search.chosen.point for search in self.searches if search.chosen is not None]
 
+    @property
+    def known(self) -> int:
+        """How many different jobs are known so far."""
+        return len({job.id for job in self.all_jobs()})
+
     def all_jobs(self) -> list[Job]:
         """Return every job known so far, search first."""
         return [*(job for search in self.searches for job in search.jobs), *self.trials]
@@ -129,7 +134,7 @@ def _search(cell: Cell, seed: int, results: Results, registry: Registry) -> Seed
     for point, own in jobs:
         found = [result for job in own if (result := results.get(job)) is not None]
         if len(found) == len(own):
-            scored.append(score(point, found, study.selection))
+            scored.append(score(point, found, study.selection, results.held_out.get(cell.setting.label, 0)))
     chosen = best(scored, study.selection) if complete and len(scored) == len(jobs) else None
     all_jobs = tuple(job for _, own in jobs for job in own)
     return SeedSearch(seed=seed, jobs=all_jobs, scored=tuple(scored), chosen=chosen)

@@ -6,9 +6,10 @@ Nothing here imports torch: descriptions are read, listed and checked without it
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -16,16 +17,19 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.training.config import RunConfig, make_training
+from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text, shown
+from wsl_toolkit.studies.study_toml import check_values
+from wsl_toolkit.training import metrics
+from wsl_toolkit.training.config import RunConfig, Training, make_training
 
-RULES = {
-    "covering-rate": "share of held-out examples whose prediction is a candidate",
-    "approximated-accuracy": "mean confidence, given the held-out set, that the prediction is right",
-    "held-out-risk": "the estimator's own risk on held-out candidate sets, the smaller the better",
-    "oracle-accuracy": "ORACLE: accuracy on held-out clean labels, which no real user has",
-}
+RULES = {rule: metric.meaning for rule, metric in metrics.RULES.items()}
+TOLERANCES = ("none", "one-standard-error")
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MOST_NAME, MOST_LABEL, MOST_TRIALS = 100, 200, 10_000
+MOST_SETTINGS, MOST_POINTS, MOST_RUNS = 10_000, 100_000, 10_000_000
+"""More than this is a slip of the hand: refused before it is counted out."""
+T = TypeVar("T")
 Component = tuple[str, dict[str, Any]]
 """A component's name and the parameter values that the description gives."""
 
@@ -35,14 +39,32 @@ class Selection:
     """How a point of the search space is chosen; test labels have no part in it."""
 
     rule: str = param("covering-rate", help="what the best point has most of (or least, for a risk)", choices=[*RULES])
-    folds: int = param(1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part")
+    folds: int = param(
+        1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part", le=1000
+    )
     per_trial: bool = param(False, help="search anew for each trial, on its own split; otherwise once, on the first")
+    tolerance: str = param(
+        "none",
+        help="what counts as equally good: equal values alone, or all within a standard error of the best; among them "
+        "the strongest weight decay is chosen",
+        choices=TOLERANCES,
+    )
 
     def __attrs_post_init__(self) -> None:
+        if self.needs_held_out_count and self.rule == "held-out-risk":
+            raise ConfigError(
+                "selection: a risk on one held-out part has no standard error that its mean tells: set folds to 2 or "
+                "more for tolerance = 'one-standard-error', or choose another rule"
+            )
         if self.folds < 1:
             raise ConfigError(
                 f"selection: folds must be 1 (held-out part) or more (cross-validation), not {self.folds}"
             )
+
+    @property
+    def needs_held_out_count(self) -> bool:
+        """Whether a standard error is wanted of a mean over held-out examples, whose number then matters."""
+        return self.tolerance != "none" and self.folds == 1
 
     @property
     def is_oracle(self) -> bool:
@@ -51,7 +73,9 @@ class Selection:
 
     def __str__(self) -> str:
         how = f"{self.folds}-fold cross-validated " if self.folds > 1 else "held-out "
-        return f"{how}{self.rule.replace('-', ' ')}{' (ORACLE: reads clean labels)' if self.is_oracle else ''}"
+        near = ", the strongest weight decay within one standard error of the best" if self.tolerance != "none" else ""
+        oracle = " (ORACLE: reads clean labels)" if self.is_oracle else ""
+        return f"{how}{self.rule.replace('-', ' ')}{near}{oracle}"
 
 
 @attrs.frozen(kw_only=True)
@@ -60,26 +84,15 @@ class Search:
 
     strategy: str = param("grid", help="how points are proposed", choices=STRATEGIES)
     epochs: int | None = param(None, help="epochs of a search run; as many as a trial's if not given", ge=1)
-    points: int = param(36, help="how many points random and tpe propose", ge=1)
-    batch: int = param(6, help="how many points are proposed before any of them is known", ge=1)
+    points: int = param(36, help="how many points random and tpe propose", ge=1, le=MOST_POINTS)
+    batch: int = param(6, help="how many points are proposed before any of them is known", ge=1, le=MOST_POINTS)
     prune: bool = param(False, help="stop hopeless points early (Optuna's median pruner; random and tpe only)")
     space: dict[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        for name, values in self.space.items():
-            check_range(name, values, grid=self.strategy == "grid")
+        check_space(self.space, grid=self.strategy == "grid")
         if self.prune and self.strategy == "grid":
             raise ConfigError("search: prune needs strategy = 'random' or 'tpe': a grid visits every point")
-
-
-def check_range(name: str, values: Any, *, grid: bool) -> None:
-    """Refuse what is neither a list of values nor, where Optuna proposes, a range with low and high."""
-    if isinstance(values, list) and values:
-        return
-    if not grid and isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}:
-        return
-    wanted = "a list of values" if grid else "a list of values, or { low = …, high = …, log = true }"
-    raise ConfigError(f"search space: {name} must be {wanted}, not {values!r}")
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +106,14 @@ class StudySetting:
     name: str | None = None
     """What the data is called in tables, where its component's name says too little (`mat`)."""
     trials: int | None = None
-    """How many trials it has where that differs from the study's, because it is dear."""
+    """How many trials it has where that differs from the study's, because it is expensive."""
+
+    @property
+    def fixed(self) -> list[str]:
+        """The names, as a search space has them, of the values that the description gives to this setting."""
+        roles = {"dataset": self.dataset, "generator": self.generator, "backbone": self.backbone}
+        components = [f"{role}.{key}" for role, component in roles.items() if component for key in component[1]]
+        return [*self.training, *components]
 
     @property
     def data_label(self) -> str:
@@ -137,19 +157,21 @@ class Study:
     training: dict[str, Any] = attrs.field(factory=dict)
     search: Search = attrs.field(factory=Search)
     selection: Selection = attrs.field(factory=Selection)
-    trials: int = param(1, help="how many seeds, each with its own split and sets, shared by all methods", ge=1)
-    seed: int = param(0, help="the first seed", ge=0)
+    trials: int = param(
+        1, help="how many seeds, each with its own split and sets, shared by all methods", ge=1, le=MOST_TRIALS
+    )
+    seed: int = param(0, help="the first seed", ge=0, le=2**62)
     paper_table: int | None = param(None, help="the table of the paper whose numbers stand beside ours")
     quick: dict[str, Any] = attrs.field(factory=dict)
     """What `--quick` changes, as in the description itself."""
 
     def __attrs_post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {self.name!r}")
+        check_name(self.name)
         for what, items in (("settings", self.settings), ("methods", self.methods)):
             if not items:
                 raise ConfigError(f"study {self.name}: there are no {what}")
         self._check_labels()
+        self._check_searches()
 
     def _check_labels(self) -> None:
         """Refuse names that stand for two things: tables and results tell cells apart by them."""
@@ -159,10 +181,48 @@ class Study:
                 raise ConfigError(
                     f"study {self.name}: two {what} are labelled {repeated!r}; give each a label of its own"
                 )
+            if long := next((label for label in labels if len(label) > MOST_LABEL), None):
+                raise ConfigError(
+                    f"study {self.name}: {long[:40]!r}… is a label of {len(long)} characters; {MOST_LABEL} is the most"
+                )
         data: dict[str, Component] = {}
         for setting in self.settings:
             if data.setdefault(setting.data_label, setting.dataset) != setting.dataset:
                 raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
+
+    def _check_searches(self) -> None:
+        """Refuse searches that cannot be, and values that a search would override without a word."""
+        for method in self.methods:
+            check_space(method.space, grid=self.search.strategy == "grid")
+            space = {*self.search.space, *method.space}
+            if "epochs" in space and self.search.epochs is not None:
+                raise ConfigError(
+                    f"study {self.name}: epochs are searched, and [search] epochs fixes them: leave one out"
+                )
+            self._check_size(method)
+            owner = f"study {self.name}: method {method.label}"
+            refuse_overridden(owner, [*method.training, *(f"estimator.{key}" for key in method.estimator[1])], space)
+            for setting in self.settings:
+                refuse_overridden(f"study {self.name}: setting {setting.label}", setting.fixed, space)
+
+    def _check_size(self, method: Method) -> None:
+        """Refuse a search, or a study, of more runs than anybody can mean."""
+        space = {**self.search.space, **method.space}
+        grid = math.prod(len(values) for values in space.values()) if self.search.strategy == "grid" else 0
+        if grid > MOST_POINTS:
+            raise ConfigError(
+                f"study {self.name}: the grid of {method.label} has {grid} points; {MOST_POINTS} is the most: "
+                "list fewer values, or let strategy = 'random' propose some"
+            )
+        points = max(grid, self.search.points if space else 0) * self.selection.folds
+        searches = self.trials if self.selection.per_trial else 1
+        if (runs := len(self.settings) * len(self.methods) * (points * searches + self.trials)) > MOST_RUNS:
+            raise ConfigError(f"study {self.name} would have some {runs} runs; {MOST_RUNS} is the most")
+
+    @property
+    def fewest_trials(self) -> int:
+        """How many trials the setting has that has fewest."""
+        return min(setting.trials or self.trials for setting in self.settings)
 
     @property
     def trials_words(self) -> str:
@@ -227,8 +287,8 @@ class Cell:
 
     @property
     def space(self) -> dict[str, Any]:
-        """What is searched for this method."""
-        return {**self.study.search.space, **self.method.space}
+        """What is searched for this method, by name: samplers are asked in this order, whatever a file's order is."""
+        return dict(sorted({**self.study.search.space, **self.method.space}.items()))
 
     @property
     def trials(self) -> int:
@@ -270,6 +330,14 @@ class Cell:
         return RunConfig(training=make_training(training, where), components=complete)
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that could leave its folder, or that no file or experiment can have."""
+    if not NAME.fullmatch(name) or len(name) > MOST_NAME:
+        raise ConfigError(
+            f"a study's name is of letters, digits, '.', '_' and '-', at most {MOST_NAME} of them, not {shown(name)}"
+        )
+
+
 def component_label(component: Component) -> str:
     """Return 'name' or 'name(key=value, …)' with the values that the description gives."""
     name, values = component
@@ -281,6 +349,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
     """Read a description from plain values; an unknown key is an error that suggests the right one."""
     scalars_known = ("name", "title", "trials", "seed", "paper_table")
     known = (*scalars_known, "training", "search", "selection", "settings", "methods", "quick")
+    check_values(values, where)
     given = {key.replace("-", "_"): value for key, value in values.items()}
     for key in given:
         if key not in known:
@@ -290,6 +359,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
             raise ConfigError(f"{where}: a study needs {key!r}")
     search = dict(_dict(given.get("search", {}), f"{where}: [search]"))
     space = _dict(search.pop("space", {}), f"{where}: [search.space]")
+    refuse_text(given, Study, where)
     scalars = {
         name: coerce(given[name], parameter.type, f"{where}: {name}")
         for name, parameter in parameters_of(Study).items()
@@ -301,8 +371,8 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
         settings=tuple(s for item in _list(given["settings"], f"{where}: settings") for s in _settings(item, where)),
         methods=tuple(_method(item, where) for item in _list(given["methods"], f"{where}: methods")),
         training=_training(given.get("training", {}), f"{where}: [training]"),
-        search=attrs.evolve(construct(Search, search, f"{where}: [search]"), space=_space(space)),
-        selection=construct(Selection, _dict(given.get("selection", {}), where), f"{where}: [selection]"),
+        search=attrs.evolve(_construct(Search, search, f"{where}: [search]"), space=_space(space)),
+        selection=_construct(Selection, given.get("selection", {}), f"{where}: [selection]"),
         quick=_dict(given.get("quick", {}), f"{where}: [quick]"),
         **scalars,
     )
@@ -326,9 +396,13 @@ def _settings(item: Any, where: str) -> Iterator[StudySetting]:
     ]
     training = _training(table.get("training", {}), f"{where}: [settings.training]")
     name = coerce(table["label"], str, f"{where}: [[settings]] label") if "label" in table else None
+    refuse_text({"trials": table.get("trials")}, Study, f"{where}: [[settings]]")
     trials = coerce(table["trials"], int, f"{where}: [[settings]] trials") if "trials" in table else None
-    if trials is not None and trials < 1:
-        raise ConfigError(f"{where}: [[settings]] trials must be >= 1, not {trials}")
+    if trials is not None and not 1 <= trials <= MOST_TRIALS:
+        bound = ">= 1" if trials < 1 else f"<= {MOST_TRIALS}"
+        raise ConfigError(f"{where}: [[settings]] trials must be {bound}, not {trials}")
+    if (count := math.prod(map(len, choices))) > MOST_SETTINGS:
+        raise ConfigError(f"{where}: [[settings]] has {count} combinations; {MOST_SETTINGS} is the most")
     for dataset, generator, backbone in itertools.product(*choices):
         assert dataset is not None
         assert backbone is not None
@@ -361,7 +435,7 @@ def _component(role: str, value: Any, where: str) -> Component:
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ConfigError(f"{where}: a {role} is a name, or a table with a name and values, not {value!r}")
+        raise ConfigError(f"{where}: a {role} is a name, or a table with a name and values, not {shown(value)}")
     return value["name"], {key.replace("-", "_"): item for key, item in value.items() if key != "name"}
 
 
@@ -371,8 +445,16 @@ def _training(values: Any, where: str) -> dict[str, Any]:
     for key in ("seed", "trials"):
         if key in table:
             raise ConfigError(f"{where}: {key} belongs at the top of a study, not among its training settings")
-    make_training(table, where)
-    return table
+    refuse_text({key: value for key, value in table.items() if not isinstance(value, Mapping)}, Training, where)
+    training = make_training(table, where).to_dict()
+    return {key: training[key] for key in table}
+
+
+def _construct(cls: type[T], values: Any, where: str) -> T:
+    """Build a part of a description from its table."""
+    table = _dict(values, where)
+    refuse_text(table, cls, where)
+    return construct(cls, table, where)
 
 
 def _space(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -381,13 +463,13 @@ def _space(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _dict(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a table, not {value!r}")
+        raise ConfigError(f"{where} must be a table, not {shown(value)}")
     return dict(value)
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} must be a list, not {value!r}")
+        raise ConfigError(f"{where} must be a list, not {shown(value)}")
     return list(value)
 
 

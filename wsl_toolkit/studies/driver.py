@@ -7,13 +7,13 @@ from typing import Protocol
 
 import attrs
 
-from wsl_toolkit.errors import ConfigError, InterruptedRunError, WslError
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.errors import InterruptedRunError, WslError
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.cells import CellState, cell_state, goodness_by_epoch
 from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.executor import Advanced, Ended, Event, Executor, Finished
 from wsl_toolkit.studies.jobs import Job
+from wsl_toolkit.studies.plan import check_description, data_digests, held_out_counts
 from wsl_toolkit.studies.queue import JobQueue
 from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import Results, StudyFolder
@@ -57,7 +57,7 @@ class _CellWork:
     @property
     def searches(self) -> bool:
         """Whether its trials are not known yet, and will be."""
-        known = len(self.state.trials) == self.state.cell.study.trials
+        known = len(self.state.trials) == self.state.cell.trials
         return not known and self.failure is None and self.state.error is None
 
 
@@ -230,35 +230,14 @@ class Driver:
 
 def _outstanding(state: CellState) -> int:
     """Return how many of a cell's planned jobs have no result."""
-    known = {job.id for job in state.all_jobs()}
-    return state.planned - (len(known) - len(state.missing))
+    return state.planned - (state.known - len(state.missing))
 
 
 def check_study(study: Study, folder: StudyFolder, registry: Registry, data_dir: Path) -> None:
-    """Fail before any work on what would fail later: components, values, rules, data that is missing or has changed."""
-    searched = any(cell.space for cell in study.cells())
-    for cell in study.cells():
-        config = cell.config({}, seed=study.seed, epochs=None, registry=registry)
-        if cell.space and study.selection.folds == 1 and config.training.validation == 0:
-            raise ConfigError(
-                f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
-                "or selection.folds for cross-validation"
-            )
-    if searched and study.selection.rule == "held-out-risk":
-        for method in study.methods:
-            if not registry.create("estimator", *method.estimator).logits_suffice:
-                raise ConfigError(
-                    f"study {study.name}: {method.label} has no risk on held-out sets (its loss needs more than "
-                    "logits): choose another selection rule"
-                )
-    digests = {}
-    for cell in study.cells():
-        name, values = cell.setting.dataset
-        label = cell.setting.data_label
-        if label not in digests:
-            with blame(registry, "dataset", name):
-                digests[label] = registry.create("dataset", name, values).load(data_dir).digest()
-    folder.check_data(digests)
+    """Fail before any work on what would fail later, data that is missing or has changed included."""
+    check_description(study, registry)
+    folder.check_data(data_digests(study, registry, data_dir))
+    folder.keep_held_out(held_out_counts(study, registry, data_dir))
 
 
 def run_study(

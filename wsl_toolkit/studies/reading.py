@@ -12,8 +12,9 @@ import attrs
 
 from wsl_toolkit.errors import ConfigError, did_you_mean, one_line
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.studies.checks import shown
 from wsl_toolkit.studies.description import Study, from_dict
-from wsl_toolkit.training.config import read_toml
+from wsl_toolkit.studies.study_toml import read_study_toml
 
 QUICK_EPOCHS = 3
 QUICK_TRIALS = 2
@@ -40,31 +41,35 @@ def study_files() -> dict[str, Path]:
 
 def builtin_studies() -> dict[str, dict[str, Any]]:
     """Return the studies that come with the toolkit and its plugins, by name, as plain values."""
-    return {name: read_toml(file) for name, file in study_files().items()}
+    return {name: read_study_toml(file) for name, file in study_files().items()}
 
 
 def find_values(what: str) -> tuple[dict[str, Any], str]:
     """Return the plain values of a file or a built-in study, and what to call their source."""
     path = Path(what)
-    if path.suffix == ".py" and path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:  # a name longer than any file's
+        raise ConfigError(f"{shown(what)} cannot be read: {error.strerror}") from None
+    if path.suffix == ".py" and is_file:
         return _from_python(path).to_dict(), what
-    if path.suffix == ".toml" or path.is_file():
-        return _with_base(read_toml(path), what), what
+    if path.suffix == ".toml" or is_file:
+        return _with_base(read_study_toml(path), what), what
     files = study_files()
     if what not in files:
         hint = did_you_mean(what, files) or f" Built in: {', '.join(files)}."
         raise ConfigError(f"there is no study {what!r}, neither a file nor a built-in.{hint}")
-    return _with_base(read_toml(files[what]), f"study {what}"), f"study {what}"
+    return _with_base(read_study_toml(files[what]), f"study {what}"), f"study {what}"
 
 
 def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
     """Lay a description over the built-in study that it names as its `base`."""
     if "base" not in values:
         return values
-    files = study_files()
-    base = read_toml(files[values["base"]]) if values["base"] in files else {"base": ""}
+    files, name = study_files(), values["base"]
+    base = read_study_toml(files[name]) if isinstance(name, str) and name in files else {"base": ""}
     if "base" in base:
-        raise ConfigError(f"{where}: base must be a built-in study of its own, not {values['base']!r}")
+        raise ConfigError(f"{where}: base must be a built-in study of its own, not {shown(name)}")
     return _overlay(base, {key: value for key, value in values.items() if key != "base"})
 
 
@@ -72,7 +77,7 @@ def _from_python(path: Path) -> Study:
     """Run a Python file, which the user named and which is therefore trusted, and take its `study`."""
     try:
         found = runpy.run_path(str(path)).get("study")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{path} failed: {one_line(error)}") from error
     if isinstance(found, Mapping):
         return from_dict(found, str(path))
@@ -97,6 +102,8 @@ def read_study(what: str, *, quick: bool = False, datasets: Sequence[str] = (), 
 
 def make_quick(values: Mapping[str, Any], *, keep_datasets: bool) -> dict[str, Any]:
     """Return a small real study: the description's own [quick] table laid over it, or short runs if it has none."""
+    if not isinstance(values.get("quick", {}), Mapping):
+        raise ConfigError(f"[quick] must be a table, not {shown(values['quick'])}")
     quick = dict(values.get("quick", {}))
     small = {key: value for key, value in values.items() if key != "quick"}
     small["name"] = f"{values.get('name', 'study')}-quick"

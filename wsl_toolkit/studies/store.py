@@ -6,16 +6,16 @@ Results are shared by all studies: a job is known by its content, and what one s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.errors import ConfigError, DataError, one_line
-from wsl_toolkit.studies.description import NAME, Study, from_dict
+from wsl_toolkit.studies.description import Study, check_name, from_dict
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
+from wsl_toolkit.studies.study_toml import read_study_toml
 from wsl_toolkit.system.files import write_atomically
-from wsl_toolkit.training.config import read_toml
 
 STUDIES = "studies"
 
@@ -24,8 +24,7 @@ class StudyFolder:
     """Where one study lives; whoever writes does so atomically, and only the study's driver writes."""
 
     def __init__(self, home: Path, name: str) -> None:
-        if not NAME.fullmatch(name):
-            raise ConfigError(f"a study's name is of letters, digits, '.', '_' and '-', not {name!r}")
+        check_name(name)
         self.path = home / STUDIES / name
         self.name = name
         self.jobs = home / "jobs"
@@ -45,24 +44,24 @@ class StudyFolder:
         """Whether the study was ever started here."""
         return (self.path / "study.toml").is_file()
 
-    def write_study(self, study: Study) -> bool:
-        """Keep the description; return whether it replaces a different one (finished jobs stay valid)."""
+    def write_study(self, study: Study) -> None:
+        """Keep the description in the place of an earlier one; finished jobs stay valid."""
         import tomli_w
 
-        text = tomli_w.dumps(study.to_dict())
-        path = self.path / "study.toml"
-        changed = path.is_file() and path.read_text(encoding="utf-8") != text
-        write_atomically(path, text)
-        return changed
+        write_atomically(self.path / "study.toml", tomli_w.dumps(study.to_dict()))
 
     def read_study(self) -> Study:
         """Return the description of an earlier start."""
         path = self.path / "study.toml"
-        return from_dict(read_toml(path), str(path))
+        return from_dict(read_study_toml(path), str(path))
 
-    def check_data(self, digests: dict[str, str]) -> None:
+    def check_data(self, digests: Mapping[str, str]) -> None:
         """Refuse to go on with other data than the study began with; remember what is new."""
-        path = self.path / "data.json"
+        known = self.compare_data(digests)
+        write_atomically(self.path / "data.json", json.dumps(known, indent=2))
+
+    def compare_data(self, digests: Mapping[str, str]) -> dict[str, str]:
+        """Return the digests that the study began with and those that are new, unless one has changed."""
         known = self.data_digests()
         for label, digest in digests.items():
             if known.setdefault(label, digest) != digest:
@@ -70,7 +69,7 @@ class StudyFolder:
                     f"the data of {label} has changed since study {self.name} began (its digest was "
                     f"{known[label][:12]}, and is {digest[:12]} now): restore it, or start a study under another name"
                 )
-        write_atomically(path, json.dumps(known, indent=2))
+        return known
 
     def data_digests(self) -> dict[str, str]:
         """Return the digests of the data that the study began with, by label."""
@@ -87,6 +86,21 @@ class StudyFolder:
                 "remove the file; it is made anew"
             ) from None
         return found
+
+    def keep_held_out(self, counts: Mapping[str, int]) -> None:
+        """Keep how many held-out examples each setting has."""
+        if counts:
+            write_atomically(self.path / "held-out.json", json.dumps({**self.held_out(), **counts}, indent=2))
+
+    def held_out(self) -> dict[str, int]:
+        """Return how many held-out examples each setting has, by label; what cannot be read is counted again."""
+        try:
+            found = json.loads((self.path / "held-out.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        if not isinstance(found, dict):
+            return {}
+        return {label: count for label, count in found.items() if isinstance(count, int)}
 
     def result_path(self, job_id: str) -> Path:
         """Return where a job's result is, once there is one."""
@@ -130,9 +144,17 @@ class StudyFolder:
 class Results:
     """The finished jobs of a study, read once each."""
 
-    def __init__(self, folder: StudyFolder) -> None:
+    def __init__(
+        self,
+        folder: StudyFolder,
+        digests: Mapping[str, str] | None = None,
+        held_out: Mapping[str, int] | None = None,
+    ) -> None:
         self.folder = folder
-        self.digests = folder.data_digests()
+        self.digests = folder.data_digests() if digests is None else digests
+        """What the data is, by label: as the study began with it, unless it is given."""
+        self.held_out = folder.held_out() if held_out is None else held_out
+        """How many held-out examples with a candidate set a setting has, by its label, where that is needed."""
         self._known: dict[str, JobResult] = {}
 
     def get(self, job: Job) -> JobResult | None:

@@ -58,8 +58,12 @@ class Metric:
     """Whether it stands in the table of a result."""
     column: bool = False
     """Whether it has a column in MLflow's table of runs."""
-    curve: Literal["share", "risk"] | None = None
-    """Which panel of the learning curves shows it."""
+    scale: Literal["share", "risk", "classes"] = "share"
+    """Whether it is a mean over examples of numbers between 0 and 1, a risk, or a number of classes."""
+    curve: bool = False
+    """Whether the learning curves show it, in the panel of its scale."""
+    meaning: str = ""
+    """What a study's description says of the rule."""
 
     @property
     def part(self) -> str:
@@ -158,7 +162,7 @@ METRICS = {
             compute=_accuracy,
             shown=True,
             column=True,
-            curve="share",
+            curve=True,
         ),
         Metric(
             name=TRAIN_RISK,
@@ -166,7 +170,8 @@ METRICS = {
             reads="losses",
             better="lower",
             shown=True,
-            curve="risk",
+            scale="risk",
+            curve=True,
         ),
         Metric(
             name="validation/covering_rate",
@@ -175,9 +180,10 @@ METRICS = {
             better="higher",
             compute=_on_sets(covering_rate),
             rule="covering-rate",
+            meaning="share of held-out examples whose prediction is a candidate",
             shown=True,
             column=True,
-            curve="share",
+            curve=True,
         ),
         Metric(
             name="validation/approximated_accuracy",
@@ -186,8 +192,9 @@ METRICS = {
             better="higher",
             compute=_on_sets(approximated_accuracy),
             rule="approximated-accuracy",
+            meaning="mean confidence, given the held-out set, that the prediction is right",
             shown=True,
-            curve="share",
+            curve=True,
         ),
         Metric(
             name="validation/risk",
@@ -196,7 +203,9 @@ METRICS = {
             better="lower",
             compute=_risk,
             rule="held-out-risk",
-            curve="risk",
+            meaning="the estimator's own risk on held-out candidate sets, the smaller the better",
+            scale="risk",
+            curve=True,
         ),
         Metric(
             name="validation/oracle_accuracy",
@@ -205,6 +214,7 @@ METRICS = {
             better="higher",
             compute=_oracle_accuracy,
             rule="oracle-accuracy",
+            meaning="ORACLE: accuracy on held-out clean labels, which no real user has",
             shown=True,
         ),
         Metric(
@@ -214,7 +224,7 @@ METRICS = {
             better="higher",
             compute=_oracle_confidence,
         ),
-        Metric(name=MEAN_SIZE, label="mean |s|", reads="candidates", better="lower", shown=True),
+        Metric(name=MEAN_SIZE, label="mean |s|", reads="candidates", better="lower", scale="classes", shown=True),
     )
 }
 """Every metric by its name, in the order in which people want them."""

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
+import json
+import math
 import re
+import statistics
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from shown_study import NASTY
 
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report import figures
-from wsl_toolkit.studies.report.build import Report, as_text, build_figures, build_report, write_report
+from wsl_toolkit.studies.report.build import Report, as_plain, as_text, build_figures, build_report, write_report
 from wsl_toolkit.studies.report.formats import escape_latex, escape_markdown
-from wsl_toolkit.studies.report.statistics import best_and_ties, estimate
-from wsl_toolkit.studies.report.tables import Table, by_seed, published, risk_table
-from wsl_toolkit.system.figure_style import PALETTE
+from wsl_toolkit.studies.report.numbers import curves_csv, pairs_csv, search_csv, trial_curves_csv, trials_csv
+from wsl_toolkit.studies.report.statistics import best_and_ties, estimate, paired_p_value, signed_rank_p_value
+from wsl_toolkit.studies.report.tables import Table, accuracy_table, by_seed, published, risk_table, selection_table
+from wsl_toolkit.system.figure_style import PALETTE, figure
 
 
 def table(report: Report, key: str) -> Table:
@@ -46,6 +56,36 @@ def test_the_risk_table_bolds_the_smallest_standard_error(report: Report) -> Non
             estimate(list(by_seed(s, "train/risk").values())).stderr for s in report.states[2 * number : 2 * number + 2]
         ]
         assert [entry.bold for entry in row[2:]] == [error == min(e for e in errors if e) for error in errors]
+
+
+def test_p_values_of_both_tests_are_in_one_matrix_and_all_of_them_in_a_file(report: Report) -> None:
+    shown = [t for t in report.tables if t.key == "p-values"]
+    assert len(shown) == 2
+    rows = list(csv.DictReader(io.StringIO(pairs_csv(report.study, report.states))))
+    for number, (matrix, row) in enumerate(zip(shown, rows, strict=True)):
+        first, second = (list(by_seed(s, "test/accuracy").values()) for s in report.states[2 * number : 2 * number + 2])
+        assert matrix.rows[0][2].value == pytest.approx(paired_p_value(first, second))
+        assert matrix.rows[1][1].value == pytest.approx(signed_rank_p_value(first, second))
+        assert (matrix.rows[0][1].text, matrix.rows[1][2].text) == ("–", "–")
+        assert "Wilcoxon's p-value cannot be below 0.25" in matrix.note
+        assert float(row["t_test"]) == pytest.approx(paired_p_value(first, second))
+        assert float(row["difference"]) == pytest.approx(statistics.fmean(first) - statistics.fmean(second))
+
+
+def test_few_trials_ties_and_choices_at_the_edge_are_said(report: Report) -> None:
+    assert "WARNING: with 3 trials such a test" in table(report, "accuracy").note
+    enough = attrs.evolve(report.study, trials=5)
+    assert "WARNING" not in accuracy_table(enough, report.states).note
+    chosen = table(report, "selection")
+    place = chosen.columns.index("remarks")
+    assert all("lr, weight_decay at the edge" in row[place].text for row in chosen.rows)  # two values each: all are
+    state = report.states[0]
+    search = state.searches[0]
+    values = [attrs.evolve(scored, value=0.5) for scored in search.scored]
+    tied = attrs.evolve(search, scored=tuple(values), chosen=values[1])
+    rows = selection_table(report.study, [attrs.evolve(state, searches=(tied,))])
+    assert rows is not None
+    assert "3 others as good" in rows.rows[0][rows.columns.index("remarks")].text
 
 
 def as_if_on_mnist(report: Report) -> list[CellState]:
@@ -103,14 +143,87 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_page_is_one_file_that_runs_nothing_and_shows_names_as_typed(report: Report) -> None:
-    page = Page(as_text(report, "html"))
-    assert "script" not in page.tags
+def test_the_page_is_one_file_that_runs_its_own_script_alone_and_shows_names_as_typed(report: Report) -> None:
+    text = as_text(report, "html")
+    page = Page(text)
+    assert page.tags.count("script") == page.tags.count("style") == 1
     assert "link" not in page.tags
     assert NASTY in page.texts
     assert page.sources
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    assert page.tags.count("table") == len(report.tables) == 4
+    assert page.tags.count("table") == len(report.tables) == 7
+
+
+def test_the_pages_policy_allows_what_is_on_it_and_nothing_else(report: Report) -> None:
+    """As a browser does it: the hash of what stands between the tags must be in the policy."""
+    text = as_text(report, "html")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy.split("; ")}
+    assert rules["default-src"] == ["'none'"]
+    assert "unsafe" not in policy
+    for tag, rule in (("script", "script-src"), ("style", "style-src")):
+        (content,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[rule] == [f"'sha256-{digest}'"]
+    assert not re.search(r"<[^>]+ style=", text)  # an attribute that the policy would forbid
+
+
+def test_a_number_on_the_page_can_be_sorted_by_and_says_more_of_itself(report: Report) -> None:
+    text = as_text(report, "html")
+    entry = table(report, "accuracy").rows[0][2]
+    assert entry.value is not None
+    assert (
+        f'data-value="{entry.value!r}" title="{entry.value:.6g}; standard error {entry.stderr:.3g}; 3 trials"' in text
+    )
+    assert text.count('<button type="button">') == sum(len(t.columns) for t in report.tables)
+    assert text.count('type="search"') == sum(len(t.rows) > 3 for t in report.tables) > 0
+
+
+def test_json_holds_numbers(report: Report) -> None:
+    found = json.loads(json.dumps(as_plain(report), allow_nan=False))
+    assert len(found["cells"]) == len(report.states)
+    for cell, state in zip(found["cells"], report.states, strict=True):
+        values = by_seed(state, "test/accuracy")
+        accuracy = cell["metrics"]["test/accuracy"]
+        assert accuracy["by_seed"] == {str(seed): value for seed, value in values.items()}
+        assert accuracy["mean"] == estimate(list(values.values())).mean
+        assert cell["chosen"] == state.points
+    shown = next(t for t in found["tables"] if t["key"] == "accuracy")
+    wanted = estimate(list(by_seed(report.states[0], "test/accuracy").values()))
+    assert shown["values"][0][2] == pytest.approx(100 * wanted.mean)
+    assert shown["stderr"][0][2] == pytest.approx(100 * wanted.stderr)
+
+
+def test_the_protocol_is_on_the_page(report: Report) -> None:
+    rows = {row[0].text: row[1].text for row in table(report, "protocol").rows}
+    assert (rows["epochs"], rows["batch size"], rows["optimiser"]) == ("3", "128", "sgd")
+    assert rows["learning rate"] == "searched"
+    assert rows["searched: lr"] == "0.01, 0.1"
+    assert rows["search"] == "grid, 2 epochs"
+    assert "held-out covering rate" in rows["selection"]
+    assert "wsl-toolkit" in rows["versions of this report"]
+    assert "torch" in rows["versions of this report"]
+    root = Path(__file__).parents[3]
+    if (root / ".git").exists():
+        asked = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
+        assert rows["commit of the toolkit"].startswith(asked.stdout.strip())
+    assert "Protocol" in as_text(report, "latex")
+
+
+def test_captions_speak_of_what_is_there(report: Report) -> None:
+    assert "paper" not in " ".join(t.note + t.title for t in report.tables)
+    states = as_if_on_mnist(report)
+    assert "the paper's apart" in risk_table(states[0].cell.study, states).note
+    single = attrs.evolve(report.study, trials=1)
+    alone = [
+        attrs.evolve(state, cell=cell, results=state.results[:1], trials=state.trials[:1])
+        for state, cell in zip(report.states, single.cells(), strict=True)
+    ]
+    notes = accuracy_table(single, alone).note + risk_table(single, alone).note
+    assert "standard error" not in notes
+    assert "t-test" not in notes
 
 
 def test_markdown_keeps_names_inside_their_cells(report: Report) -> None:
@@ -142,21 +255,37 @@ def test_csv_holds_every_trial_and_no_formula(report: Report) -> None:
     assert [float(row["test/accuracy"]) for row in rows] == [t.final["test/accuracy"] for t in trials]
     assert [float(row["lr"]) for row in rows] == [t.job.config["lr"] for t in trials]
     assert {row["selected_by"] for row in rows} == {"held-out covering rate"}
+    assert [row["estimator"] for row in rows[::3]] == ["ppl", "cc", "ppl", "cc"]
+
+
+def test_csv_tells_methods_of_one_estimator_apart(report: Report) -> None:
+    state = report.states[0]
+    method = attrs.evolve(state.cell.method, estimator=("lw", {"leverage": 2.0}), label="LW 2")
+    other = attrs.evolve(state, cell=attrs.evolve(state.cell, method=method))
+    for text in (trials_csv([other]), trial_curves_csv([other]), curves_csv([other]), search_csv([other])):
+        row = next(csv.DictReader(io.StringIO(text)))
+        assert (row["method"], row["estimator"], row["estimator_given"]) == ("LW 2", "lw", '{"leverage": 2.0}')
 
 
 def test_all_files_are_written_and_agree(report: Report, tmp_path: Path) -> None:
     files = {path.name for path in write_report(report, tmp_path)}
-    texts = {"report.md", "report.tex", "report.html", "trials.csv", "curves.csv", "search.csv"}
-    assert (
-        texts
-        | {"accuracy.png", "critical-difference.png", "risk.png", "risk-spread.png", "search-01.png", "search-02.png"}
-        == files
-    )
+    texts = {"report.md", "report.tex", "report.html", "report.json"}
+    texts |= {f"{name}.csv" for name in ("trials", "curves", "trial-curves", "search", "pairs")}
+    drawn = ("accuracy", "critical-difference", "risk", "risk-spread", "search-01", "search-02")
+    assert texts | {f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg", "pdf")} == files
     assert {path.name for path in tmp_path.iterdir()} == files
     for name in files:
         if name.endswith(".png"):
             assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
             assert name.removesuffix(".png") in (tmp_path / "report.md").read_text()
+        if name.endswith(".pdf"):
+            assert (tmp_path / name).read_bytes().startswith(b"%PDF")
+        if name.endswith(".svg"):
+            assert ElementTree.parse(tmp_path / name).getroot().tag.endswith("svg")
+    each = list(csv.DictReader((tmp_path / "trial-curves.csv").open()))
+    assert len(each) == 4 * 3 * 3
+    first = report.states[0].finished[0]
+    assert [float(row["test/accuracy"]) for row in each[:3]] == first.history["test/accuracy"]
     curves = list(csv.DictReader((tmp_path / "curves.csv").open()))
     assert len(curves) == 4 * 3
     last = next(row for row in curves if row["epoch"] == "3")
@@ -180,9 +309,66 @@ def test_a_panel_for_each_alpha_shows_each_method_with_its_band(report: Report) 
         assert [line.get_color() for line in panel.lines] == list(PALETTE[:2])
 
 
-def test_the_first_climb_of_long_curves_does_not_flatten_the_rest() -> None:
-    from wsl_toolkit.system.figure_style import figure
+@pytest.mark.parametrize("count", range(1, 14))
+def test_panels_fill_every_line_of_a_figure(count: int) -> None:
+    counts = figures.even_lines(count)
+    assert sum(counts) == count
+    assert max(counts) <= figures.MOST_PANELS
+    assert max(counts) - min(counts) <= 1
+    with figure(figsize=(6, 4)) as (canvas, empty):
+        empty.remove()
+        panels = figures.filled_rows(canvas, counts)
+    assert len(panels) == len(canvas.axes) == count
+    for line in range(len(counts)):
+        spans = [p.get_subplotspec().colspan for p in panels if p.get_subplotspec().rowspan.start == line]
+        assert [column for span in spans for column in span] == list(range(panels[0].get_gridspec().ncols))
 
+
+def test_a_mix_of_settings_leaves_no_place_empty(report: Report) -> None:
+    """Two ways of labelling one dataset, two others for another: 2 datasets x 4 ways would be a staircase."""
+    generators = (("mcl-skewed", {"alpha": 0.9}), ("cl", {}), ("partition", {}), ("flip", {}))
+    names = ("digits", "digits", "mnist", "mnist")
+    mixed = tuple(
+        attrs.evolve(report.study.settings[0], dataset=(name, {}), generator=generator)
+        for name, generator in zip(names, generators, strict=True)
+    )
+    study = attrs.evolve(report.study, settings=mixed)
+    states = [attrs.evolve(s, cell=c) for s, c in zip((*report.states, *report.states), study.cells(), strict=True)]
+    canvas = figures.accuracy_curves(study, states)
+    assert canvas is not None
+    assert len(canvas.axes) == 4
+    assert all(panel.get_visible() and panel.lines for panel in canvas.axes)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.booleans())
+def test_the_colours_of_a_heat_map_reach_from_the_best_and_tell_the_better_half_apart(
+    values: list[float], more_is_better: bool
+) -> None:
+    low, high, cut = figures.colour_range(values, more_is_better=more_is_better)
+    assert low < high
+    best = max(values) if more_is_better else min(values)
+    assert low <= best <= high
+    middle = statistics.median(values)
+    if middle != best and max(values) - min(values) > 1e-6:
+        assert abs(middle - best) >= (high - low) / 3 - 1e-12
+        assert low - 1e-12 <= middle <= high + 1e-12
+    inside = all(low - 1e-9 <= value <= high + 1e-9 for value in values)
+    assert inside == (cut == "neither") or math.isclose(min(values), max(values), abs_tol=1e-6)
+
+
+def test_one_lost_point_does_not_flatten_a_heat_map() -> None:
+    low, high, cut = figures.colour_range([0.90, 0.91, 0.92, 0.93, 0.1], more_is_better=True)
+    assert (low, high) == pytest.approx((0.87, 0.93))
+    assert cut == "min"
+    low, high, cut = figures.colour_range([2.0, 2.1, 2.2, 900.0], more_is_better=False)
+    assert (low, high) == pytest.approx((2.0, 2.45))
+    assert cut == "max"
+    low, high, cut = figures.colour_range([0.5, 0.5], more_is_better=True)
+    assert (low, high) == pytest.approx((0.495, 0.505))
+    assert cut == "neither"
+
+
+def test_the_first_climb_of_long_curves_does_not_flatten_the_rest() -> None:
     climb = [0.1, 0.5, *[0.90 + 0.0001 * epoch for epoch in range(98)]]
     with figure() as (_, panel):
         panel.plot(range(1, 101), climb)

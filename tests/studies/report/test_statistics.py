@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wsl_toolkit.studies.report.paper import paper_risks
-from wsl_toolkit.studies.report.statistics import best_and_ties, estimate, paired_p_value, ranks
+from wsl_toolkit.studies.report.statistics import (
+    best_and_ties,
+    estimate,
+    holm,
+    paired_p_value,
+    ranks,
+    signed_rank_p_value,
+)
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=8)
 
@@ -44,6 +52,43 @@ def test_equal_differences_are_a_tie_only_if_they_are_zero(values: list[float], 
     if len(differences) == 1:
         assert paired_p_value(values, shifted) == (1.0 if abs(differences.pop()) <= 1e-12 else 0.0)
     assert paired_p_value(values, values) == 1.0
+
+
+def test_wilcoxons_test_by_hand() -> None:
+    # 5 differences of one sign: 2 of 2^5 patterns are as one-sided, so that 5 trials never reach 5 %.
+    assert signed_rank_p_value([2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 1.0, 1.0, 1.0, 1.0]) == 2 / 32
+    assert signed_rank_p_value([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) == 1.0
+    assert math.isnan(signed_rank_p_value([1.0], [2.0]))
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=10, unique=True), st.data())
+def test_wilcoxons_test_is_scipys_exact_one_where_no_differences_are_equal(values: list[float], data: Any) -> None:
+    from scipy.stats import wilcoxon
+
+    values = [place + value / 2 for place, value in enumerate(values, start=1)]
+    signs = data.draw(st.lists(st.sampled_from([-1, 1]), min_size=len(values), max_size=len(values)))
+    differences = [sign * value for sign, value in zip(signs, values, strict=True)]
+    wanted = wilcoxon(differences, method="exact").pvalue
+    assert signed_rank_p_value(differences, [0.0] * len(values)) == pytest.approx(wanted)
+
+
+def test_holms_correction_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    corrected = holm([0.02, math.nan, 0.6])
+    assert corrected[0] == pytest.approx(0.04)
+    assert math.isnan(corrected[1])
+    assert corrected[2] == 0.6
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=8))
+def test_holms_correction_lies_between_none_and_bonferronis_and_keeps_the_order(values: list[float]) -> None:
+    corrected = holm(values)
+    for p, q in zip(values, corrected, strict=True):
+        assert p <= q <= min(1.0, len(values) * p) or q == 1.0
+    order = sorted(range(len(values)), key=lambda place: values[place])
+    assert [corrected[place] for place in order] == sorted(corrected)
 
 
 def test_pairing_finds_what_unpaired_means_hide() -> None:

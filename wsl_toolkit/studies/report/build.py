@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,22 @@ import attrs
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
+from wsl_toolkit.studies.report.against import Published, against_table
+from wsl_toolkit.studies.report.pairs import pair_tables
+from wsl_toolkit.studies.report.protocol import protocol_table
 from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
 from wsl_toolkit.studies.report.ranking import rank_table, ranking
-from wsl_toolkit.studies.report.tables import Table, accuracy_table, readable, risk_table, rows_of, selection_table
+from wsl_toolkit.studies.report.statistics import estimate
+from wsl_toolkit.studies.report.tables import (
+    Table,
+    accuracy_table,
+    by_seed,
+    readable,
+    risk_table,
+    rows_of,
+    selection_table,
+)
+from wsl_toolkit.system.figure_style import save
 from wsl_toolkit.system.files import write_atomically
 
 
@@ -45,11 +60,17 @@ class Report:
         return f"PARTIAL: {done} of {len(self.states)} cells are complete."
 
 
-def build_report(study: Study, states: Sequence[CellState]) -> Report:
-    """Make the tables of whatever is there."""
+def build_report(study: Study, states: Sequence[CellState], published: Sequence[Published] = ()) -> Report:
+    """Make the tables of whatever is there, with published numbers beside ours where they are given."""
     tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
+    if published:
+        tables.insert(1, against_table(study, states, published))
+    tables += pair_tables(study, states)
     tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
-    return Report(study=study, states=tuple(states), tables=tuple(table for table in tables if table.rows))
+    tables = [table for table in tables if table.rows]
+    if tables:
+        tables.append(protocol_table(study, states))
+    return Report(study=study, states=tuple(states), tables=tuple(tables))
 
 
 def build_figures(report: Report) -> dict[str, Any]:
@@ -87,30 +108,65 @@ def as_plain(report: Report) -> dict[str, Any]:
             "title": table.title,
             "columns": list(table.columns),
             "rows": [[entry.text for entry in row] for row in table.rows],
+            "values": [[_finite(entry.value) for entry in row] for row in table.rows],
+            "stderr": [[_finite(entry.stderr) for entry in row] for row in table.rows],
             "bold": [[entry.bold for entry in row] for row in table.rows],
             "note": table.note,
         }
         for table in report.tables
     ]
-    return {"study": report.study.name, "title": report.title, "complete": report.complete, "tables": tables}
+    about = {"study": report.study.name, "title": report.title, "complete": report.complete}
+    return {**about, "cells": [_cell_numbers(state) for state in report.states], "tables": tables}
+
+
+def _cell_numbers(state: CellState) -> dict[str, Any]:
+    """Return a cell's numbers: each trial's last metrics by seed, their means and standard errors, what was chosen."""
+    names = dict.fromkeys(name for result in state.finished for name in result.final)
+    metrics = {}
+    for name in names:
+        values = by_seed(state, name)
+        found = estimate(list(values.values()))
+        metrics[name] = {
+            "mean": _finite(found.mean),
+            "stderr": _finite(found.stderr),
+            "by_seed": {seed: _finite(value) for seed, value in values.items()},
+        }
+    return {
+        "setting": state.cell.setting.label,
+        "method": state.cell.method.label,
+        "estimator": state.cell.method.estimator[0],
+        "complete": state.done,
+        "trials": len(state.finished),
+        "chosen": state.points,
+        "metrics": metrics,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON has a word for, or None."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write every form of the report below a folder; return the files."""
-    drawn = _images(build_figures(report))
+    drawn = build_figures(report)
     texts = {
         "report.md": formats.markdown(report.title, report.standing, report.tables, tuple(drawn)),
         "report.tex": formats.latex(report.title, report.standing, report.tables),
-        "report.html": page.html_page(report.title, report.standing, report.tables, drawn),
+        "report.html": page.html_page(report.title, report.standing, report.tables, _images(drawn)),
+        "report.json": json.dumps(as_plain(report), indent=2, ensure_ascii=False) + "\n",
         "trials.csv": numbers.trials_csv(report.states),
         "curves.csv": numbers.curves_csv(report.states),
+        "trial-curves.csv": numbers.trial_curves_csv(report.states),
         "search.csv": numbers.search_csv(report.states),
+        "pairs.csv": numbers.pairs_csv(report.study, report.states),
     }
     for name, text in texts.items():
         write_atomically(folder / name, text)
-    for name, image in drawn.items():
-        write_atomically(folder / f"{name}.png", image)
-    return [folder / name for name in (*texts, *(f"{name}.png" for name in drawn))]
+    pictures = [folder / f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg", "pdf")]
+    for path in pictures:
+        save(drawn[path.stem], path)
+    return [*(folder / name for name in texts), *pictures]
 
 
 def _images(drawn: dict[str, Any]) -> dict[str, bytes]:

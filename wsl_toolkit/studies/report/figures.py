@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +15,12 @@ from wsl_toolkit.studies.selection import METRICS, varying
 from wsl_toolkit.system.figure_style import PALETTE, figure, plain
 
 PANEL = (3.4, 2.6)
+MOST_WRITTEN = 64
+"""Heat maps of more places than this have no numbers in them."""
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", ":", "-.")
+MOST_PANELS = 4
+"""How many panels stand side by side at most."""
 MOST_LINES = 16
 """More methods than this cannot be told apart in one panel."""
 
@@ -51,31 +56,62 @@ def _curves(study: Study, states: Sequence[CellState], metric: str, ylabel: str)
     rows = [r for r in rows_of(study, states) if any(metric in t.history for s in r.states for t in s.finished)]
     if not rows:
         return None
-    across = list(dict.fromkeys(_data_label(row) for row in rows))
-    down = list(dict.fromkeys(row.setting.sets_label for row in rows))
-    places = {_place(row): (down.index(row.setting.sets_label), across.index(_data_label(row))) for row in rows}
-    if len(across) == 1:  # one dataset: its panels side by side
-        places = {key: (column, number) for key, (number, column) in places.items()}
-    height, width = (1 + max(place[i] for place in places.values()) for i in (0, 1))
-    size = (PANEL[0] * width, PANEL[1] * height + 0.6 + 0.2 * len(study.methods) / (2 * width))
-    with figure(nrows=height, ncols=width, squeeze=False, figsize=size, sharex=True) as (canvas, panels):
-        for panel in panels.flat:
-            panel.set_visible(False)
-        for row in rows:
-            panel = panels[places[_place(row)]]
-            panel.set_visible(True)
+    rows, counts = arranged(rows)
+    columns = 2 * max(counts)
+    legend = 0.4 + 0.2 * math.ceil(len(study.methods) / columns)
+    size = (PANEL[0] * max(counts), PANEL[1] * len(counts) + legend)
+    with figure(figsize=size) as (canvas, empty):
+        empty.remove()
+        panels = filled_rows(canvas, counts)
+        for panel, row in zip(panels, rows, strict=True):
             for number, state in enumerate(row.states):
                 curves = [trial.history[metric] for trial in state.finished if metric in trial.history]
                 if curves:
-                    mean_and_band(panel, curves, plain(state.cell.method.label), **line_look(number))
+                    shortest = min(map(len, curves))
+                    same_length = [curve[:shortest] for curve in curves]
+                    mean_and_band(panel, same_length, plain(state.cell.method.label), **line_look(number))
             panel.set_title(plain(f"{_data_label(row)}, {row.setting.sets_label}"), fontsize="small")
             panel.set_xlabel("epoch")
+            panel.xaxis.get_major_locator().set_params(integer=True)
             panel.set_ylabel(ylabel)
-        lines = {line.get_label(): line for panel in panels.flat for line in panel.lines}
-        canvas.legend(handles=list(lines.values()), loc="outside lower center", fontsize="small", ncols=2 * width)
+        lines = {line.get_label(): line for panel in panels for line in panel.lines}
+        canvas.legend(handles=list(lines.values()), loc="outside lower center", fontsize="small", ncols=columns)
         if mark := oracle_mark(study).strip():
             canvas.suptitle(mark, fontsize="small")
     return canvas
+
+
+def arranged(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """Return settings in the order of their panels, and how many panels each line of a figure has.
+
+    Where every dataset and network comes with every way of labelling, a column is a dataset and a line is a way of
+    labelling; any other mix is laid out line by line.
+    """
+    across = list(dict.fromkeys(_data_label(row) for row in rows))
+    down = list(dict.fromkeys(row.setting.sets_label for row in rows))
+    whole = len(rows) == len(across) * len(down) == len({_place(row) for row in rows})
+    if whole and len(across) > 1 and len(across) <= MOST_PANELS:
+        order = sorted(rows, key=lambda row: (down.index(row.setting.sets_label), across.index(_data_label(row))))
+        return order, [len(across)] * len(down)
+    order = sorted(rows, key=lambda row: across.index(_data_label(row)))
+    return order, even_lines(len(rows))
+
+
+def even_lines(count: int, most: int = MOST_PANELS) -> list[int]:
+    """Return how many panels each line has: as equal as can be, the longer lines first, and none empty."""
+    lines = math.ceil(count / most)
+    return [count // lines + (line < count % lines) for line in range(lines)]
+
+
+def filled_rows(canvas: Any, counts: Sequence[int]) -> list[Any]:
+    """Return panels line by line, each line as wide as the figure, whatever number of panels it has."""
+    width = math.lcm(*counts)
+    grid = canvas.add_gridspec(len(counts), width)
+    return [
+        canvas.add_subplot(grid[line, place * (width // count) : (place + 1) * (width // count)])
+        for line, count in enumerate(counts)
+        for place in range(count)
+    ]
 
 
 def risk_spread(study: Study, states: Sequence[CellState]) -> Any | None:
@@ -93,7 +129,8 @@ def risk_spread(study: Study, states: Sequence[CellState]) -> Any | None:
                 if state.cell.method.label == method.label and len(values := _last(state, "train/risk")) > 1
             }
             # A little apart from each other, so that equal values stay visible.
-            heights = [place + 0.12 * (number - (len(study.methods) - 1) / 2) for place in found]
+            apart = min(0.12, 0.8 / len(study.methods))
+            heights = [place + apart * (number - (len(study.methods) - 1) / 2) for place in found]
             colour, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
             axes.plot(list(found.values()), heights, marker, color=colour, label=plain(method.label))
         axes.set_yticks(range(len(rows)), labels, fontsize="x-small", parse_math=False)
@@ -115,8 +152,12 @@ def heat_maps(study: Study, row: Row) -> Any | None:
     shown = [(state, names) for state, names in zip(searched, axes, strict=True) if names is not None]
     if not shown:
         return None
-    with figure(ncols=len(shown), squeeze=False, figsize=(PANEL[0] * len(shown), PANEL[1] + 0.5)) as (canvas, panels):
-        for panel, (state, (down, across)) in zip(panels[0], shown, strict=True):
+    counts = even_lines(len(shown))
+    wide = max(PANEL[0], *(1.4 + 0.45 * len(state.cell.space[across]) for state, (_, across) in shown))
+    high = max(PANEL[1], *(1.1 + 0.3 * len(state.cell.space[down]) for state, (down, _) in shown))
+    with figure(figsize=(wide * max(counts), high * len(counts) + 0.4)) as (canvas, empty):
+        empty.remove()
+        for panel, (state, (down, across)) in zip(filled_rows(canvas, counts), shown, strict=True):
             _heat_map(panel, state, down, across)
         canvas.suptitle(
             plain(f"{row.setting.label}: {METRICS[study.selection.rule][0]}{oracle_mark(study)}"), fontsize="small"
@@ -146,18 +187,49 @@ def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
     values = np.full((len(space[down]), len(space[across])), np.nan)
     for place, scores in found.items():
         values[place] = best(scores)  # where more than two things are searched: the best over the others
-    image = panel.imshow(values, aspect="auto", cmap="viridis", origin="lower")
-    panel.figure.colorbar(image, ax=panel)
+    low, high, cut = colour_range([best(scores) for scores in found.values()], more_is_better=best is max)
+    cmap = "viridis" if best is max else "viridis_r"
+    image = panel.imshow(values, aspect="auto", cmap=cmap, origin="lower", vmin=low, vmax=high)
+    panel.figure.colorbar(image, ax=panel, extend=cut, format="%.3g")
+    if values.size <= MOST_WRITTEN:
+        for (y, x), value in np.ndenumerate(values):
+            text = "–" if np.isnan(value) else f"{value:.3g}"
+            level = 0.0 if np.isnan(value) else image.norm(value)
+            dark = (level if best is max else 1 - level) < 0.6
+            panel.text(x, y - 0.3, text, ha="center", va="center", fontsize=5.5, color="white" if dark else "black")
     if search.chosen is not None:
         point = search.chosen.point
         x, y = space[across].index(point[across]), space[down].index(point[down])
-        panel.plot(x, y, "X", color="white", markeredgecolor="black", markersize=10)
-    panel.set_xticks(range(len(space[across])), [f"{v:g}" for v in space[across]], rotation=45, fontsize="x-small")
-    panel.set_yticks(range(len(space[down])), [f"{v:g}" for v in space[down]], fontsize="x-small")
+        panel.plot(x, y, "X", color="white", markeredgecolor="black", markersize=8)
+    panel.set_xticks(range(len(space[across])), [_tick(v) for v in space[across]], rotation=45, fontsize="x-small")
+    panel.set_yticks(range(len(space[down])), [_tick(v) for v in space[down]], fontsize="x-small")
     panel.set_xlabel(plain(across))
     panel.set_ylabel(plain(down))
     panel.set_title(plain(state.cell.method.label), fontsize="small")
     panel.grid(visible=False)
+
+
+def _tick(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else plain(str(value))
+
+
+def colour_range(values: Sequence[float], *, more_is_better: bool) -> tuple[float, float, str]:
+    """Return the ends of a colour scale, and which of them cuts values off ("neither", "min" or "max").
+
+    The scale goes from the best value to three times the median's distance from it, so that a few points which learned
+    nothing do not give all others one colour; equal values get a scale of some width.
+    """
+    if not values:
+        return 0.0, 1.0, "neither"
+    best, worst = (max(values), min(values)) if more_is_better else (min(values), max(values))
+    middle = statistics.median(values)
+    end = worst if middle == best else best + 3 * (middle - best)
+    end = max(end, worst) if more_is_better else min(end, worst)
+    cut = "neither" if math.isclose(end, worst) else "min" if more_is_better else "max"
+    if best == worst:
+        half = max(abs(best) * 0.01, 1e-3)
+        return best - half, best + half, "neither"
+    return min(best, end), max(best, end), cut
 
 
 def _place(row: Row) -> tuple[str, str]:

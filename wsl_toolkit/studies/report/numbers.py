@@ -5,24 +5,39 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
+
+from wsl_toolkit.parameters import plain
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import component_label
+from wsl_toolkit.studies.description import Study, component_label
+from wsl_toolkit.studies.report.pairs import pairs_of
 from wsl_toolkit.studies.report.statistics import estimate
+from wsl_toolkit.studies.report.tables import rows_of
 
-WHERE = ("dataset", "generator", "backbone", "method")
+WHERE = ("dataset", "generator", "backbone", "method", "estimator", "estimator_given")
 
 
-def _where(state: CellState) -> dict[str, str]:
+def _setting(state: CellState) -> dict[str, str]:
     setting = state.cell.setting
     return {
         "dataset": setting.data_label,
         "generator": component_label(setting.generator) if setting.generator else "",
         "backbone": component_label(setting.backbone),
-        "method": state.cell.method.label,
     }
+
+
+def _where(state: CellState) -> dict[str, str]:
+    name, values = state.cell.method.estimator
+    given = json.dumps(plain_values(values), sort_keys=True) if values else ""
+    return {**_setting(state), "method": state.cell.method.label, "estimator": name, "estimator_given": given}
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a component's values as JSON has them."""
+    return {key: plain(value) for key, value in values.items()}
 
 
 def trials_csv(states: Sequence[CellState]) -> str:
@@ -35,8 +50,9 @@ def trials_csv(states: Sequence[CellState]) -> str:
                 continue
             config = result.job.config
             about = {"seed": result.job.seed, "lr": config["lr"], "weight_decay": config["weight_decay"]}
-            own = {k: v for k, v in config["estimator"].items() if f"estimator.{k}" in state.cell.space}
-            about |= {"estimator": json.dumps(own) if own else "", "epochs": config["epochs"], "selected_by": rule}
+            own = {k: v for k, v in config["estimator"].items() if k != "name"}
+            about |= {"estimator_parameters": json.dumps(own, sort_keys=True) if own else ""}
+            about |= {"epochs": config["epochs"], "selected_by": rule}
             about |= {"status": result.status, "mean_set_size": round(result.mean_size, 6)}
             rows.append({**_where(state), **about, **result.final, "candidates": result.candidates_hash})
     return _csv(rows)
@@ -60,6 +76,13 @@ def search_csv(states: Sequence[CellState]) -> str:
     return _csv(rows)
 
 
+def pairs_csv(study: Study, states: Sequence[CellState]) -> str:
+    """Return one row for each pair of methods in each setting: mean difference, p-values, and Holm's corrections."""
+    return _csv(
+        [{**_setting(row.states[0]), **attrs.asdict(pair)} for row in rows_of(study, states) for pair in pairs_of(row)]
+    )
+
+
 def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accuracy", "train/risk")) -> str:
     """Return mean and standard error of some metrics at each epoch."""
     rows: list[dict[str, Any]] = []
@@ -75,6 +98,27 @@ def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accu
                     row[f"{name}_mean"] = round(found.mean, 7)
                     row[f"{name}_stderr"] = "" if found.stderr is None else round(found.stderr, 7)
             rows.append(row)
+    return _csv(rows)
+
+
+def trial_curves_csv(states: Sequence[CellState]) -> str:
+    """Return one row for each trial and epoch, with every metric that was measured."""
+    rows = []
+    for state in states:
+        for result in state.results:
+            if result is None:
+                continue
+            epochs = max(map(len, result.history.values()), default=0)
+            rows += [
+                {
+                    **_where(state),
+                    "seed": result.job.seed,
+                    "status": result.status,
+                    "epoch": epoch + 1,
+                    **{name: values[epoch] for name, values in result.history.items() if epoch < len(values)},
+                }
+                for epoch in range(epochs)
+            ]
     return _csv(rows)
 
 

@@ -124,7 +124,11 @@ def rank_table(study: Study, states: Sequence[CellState]) -> Table | None:
         title=f"Mean rank by test accuracy{oracle_mark(study)}",
         columns=("method", "mean rank", "times first"),
         rows=tuple(
-            (Entry(label), Entry(f"{mean:.2f}", bold=mean == best), Entry(str(found.first[label])))
+            (
+                Entry(label),
+                Entry(f"{mean:.2f}", bold=mean == best, value=mean),
+                Entry(str(found.first[label]), value=found.first[label]),
+            )
             for label, mean in found.mean.items()
         ),
         note=note,

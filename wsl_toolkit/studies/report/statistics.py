@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 SIGNIFICANCE = 0.05
+FEW_TRIALS = 5
+"""With fewer trials than this, a test that finds no difference says next to nothing."""
+MOST_ENUMERATED = 15
 
 
 @attrs.frozen
@@ -42,6 +45,45 @@ def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     from scipy import stats
 
     return float(stats.ttest_rel(first, second).pvalue)
+
+
+def signed_rank_p_value(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the p-value of Wilcoxon's two-sided signed-rank test: exact for up to 15 differences that are not zero.
+
+    Differences of zero are left out and equal ones share their mean rank; under the null hypothesis every sign is as
+    likely as its opposite, and the p-value is the share of all sign patterns that are at least as one-sided.
+    """
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if len(differences) < 2:
+        return math.nan
+    differences = [d for d in differences if abs(d) > 1e-12]
+    if not differences:
+        return 1.0
+    if len(differences) > MOST_ENUMERATED:
+        from scipy import stats
+
+        return float(stats.wilcoxon(differences).pvalue)
+    weights = list(ranks({str(place): -round(abs(d), 12) for place, d in enumerate(differences)}).values())
+    sums = [0.0]
+    for weight in weights:
+        sums += [total + weight for total in sums]
+    middle = sum(weights) / 2
+    positive = sum(weight for weight, d in zip(weights, differences, strict=True) if d > 0)
+    return sum(abs(total - middle) >= abs(positive - middle) - 1e-9 for total in sums) / len(sums)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected by Holm's step-down rule for having made so many tests; NaN stays and counts for none.
+
+    Of m p-values in ascending order, the i-th becomes the largest of (m - j + 1) p_j over j <= i, and at most 1.
+    """
+    order = sorted((place for place, p in enumerate(p_values) if not math.isnan(p)), key=lambda place: p_values[place])
+    corrected = list(p_values)
+    largest = 0.0
+    for step, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - step) * p_values[place]))
+        corrected[place] = largest
+    return corrected
 
 
 def best_and_ties(trials: Mapping[str, Mapping[int, float]]) -> set[str]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import attrs
 
-from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.cells import CellState, SeedSearch
 from wsl_toolkit.studies.description import Study, StudySetting, component_label
 from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report.paper import PaperRisk, paper_risks
-from wsl_toolkit.studies.report.statistics import best_and_ties, estimate
-from wsl_toolkit.studies.selection import METRICS
+from wsl_toolkit.studies.report.statistics import FEW_TRIALS, Estimate, best_and_ties, estimate
+from wsl_toolkit.studies.selection import METRICS, at_edge, near_best
 from wsl_toolkit.studies.store import describe_point
 
 NOTHING = "–"
@@ -25,6 +25,12 @@ class Entry:
 
     text: str
     bold: bool = False
+    value: float | None = None
+    """The number that the text shows, unrounded."""
+    stderr: float | None = None
+    """Its standard error."""
+    trials: int | None = None
+    """How many trials stand behind it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,18 +126,31 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
             if label not in found:
                 entries.append(Entry(NOTHING))
                 continue
-            text = estimate(list(found[label].values())).show(2, 100) + shown_trials(state)
-            entries.append(Entry(text, bold=label in winners))
+            own = estimate(list(found[label].values()))
+            text = own.show(2, 100) + shown_trials(state)
+            entries.append(_measured(text, own, len(found[label]), bold=label in winners, factor=100))
         rows.append(tuple(entries))
-    tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if study.trials > 1 else "Bold: best."
+    several = any(state.cell.trials > 1 for state in states)
+    tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if several else "Bold: best."
+    if 1 < study.fewest_trials < FEW_TRIALS:
+        tied += (
+            f" WARNING: with {study.fewest_trials} trials such a test finds large differences alone, and bold says "
+            f"little: run {FEW_TRIALS} or more."
+        )
     return Table(
         key="accuracy",
         title=f"Test accuracy in % at the last epoch{oracle_mark(study)}",
         columns=(*headings, *(m.label for m in study.methods)),
         rows=tuple(rows),
         labels=len(headings),
-        note=f"Mean ± standard error over {study.trials_words} with the same splits and candidate sets. {tied}",
+        note=f"{'Mean ± standard error over' if several else 'Of'} {study.trials_words} with the same splits and "
+        f"candidate sets. {tied}",
     )
+
+
+def _measured(text: str, found: Estimate, trials: int, *, bold: bool, factor: float = 1.0) -> Entry:
+    stderr = None if found.stderr is None else factor * found.stderr
+    return Entry(text, bold=bold, value=factor * found.mean, stderr=stderr, trials=trials)
 
 
 def published(state: CellState) -> PaperRisk | None:
@@ -152,6 +171,7 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
     for method in study.methods:
         columns += [method.label, f"{method.label} (paper)"] if with_paper else [method.label]
     body = []
+    max_trials = max((state.cell.trials for state in states), default=1)
     for row, names in zip(rows, labels, strict=True):
         found = {s.cell.method.label: estimate(list(v.values())) for s in row.states if (v := by_seed(s, "train/risk"))}
         errors = {label: e.stderr for label, e in found.items() if e.stderr is not None}
@@ -159,11 +179,18 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
         entries = [*names]
         for state in row.states:
             label = state.cell.method.label
-            own = found.get(label)
-            entries.append(Entry(own.show(4) + shown_trials(state) if own else NOTHING, bold=label == smallest))
+            if label in found:
+                own, trials = found[label], len(by_seed(state, "train/risk"))
+                entries.append(_measured(own.show(4) + shown_trials(state), own, trials, bold=label == smallest))
+            else:
+                entries.append(Entry(NOTHING))
             if with_paper:
                 theirs = published(state)
-                entries.append(Entry(str(theirs) if theirs else NOTHING, bold=theirs is not None and theirs.bold))
+                entries.append(
+                    Entry(str(theirs), bold=theirs.bold, value=theirs.mean, stderr=theirs.stderr)
+                    if theirs
+                    else Entry(NOTHING)
+                )
         body.append(tuple(entries))
     return Table(
         key="risk",
@@ -171,9 +198,23 @@ def risk_table(study: Study, states: Sequence[CellState]) -> Table:
         columns=tuple(columns),
         rows=tuple(body),
         labels=len(headings),
-        note="Each method's own loss on its training set, so means do not compare between methods. "
-        "Bold: the smallest standard error of the row, ours and the paper's apart.",
+        note="Each method's own loss on its training set, so means do not compare between methods."
+        + (" Bold: the smallest standard error of the row" if max_trials > 1 else "")
+        + (", ours and the paper's apart." if with_paper and max_trials > 1 else "." if max_trials > 1 else ""),
     )
+
+
+def _remarks(state: CellState, search: SeedSearch) -> str:
+    """Return what one should know of a choice: that others were as good, that it lies at the edge of the grid."""
+    assert search.chosen is not None
+    others = len(near_best(search.scored, state.cell.study.selection)) - 1
+    found = []
+    if others:
+        near = "as good" if state.cell.study.selection.tolerance == "none" else "within one standard error"
+        found.append(f"{others} other{'s' if others > 1 else ''} {near}")
+    if edges := at_edge(search.chosen.point, state.cell.space):
+        found.append(f"{', '.join(edges)} at the edge")
+    return "; ".join(found) or NOTHING
 
 
 def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
@@ -190,15 +231,17 @@ def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
             point = Entry(describe_point(search.chosen.point))
             counts = Entry(f"{len(search.scored)}" + (f" ({failed} diverged or pruned)" if failed else ""))
             label = (Entry(state.cell.method.label), *((Entry(seed),) if study.selection.per_trial else ()))
-            rows.append((*names, *label, point, Entry(f"{search.chosen.value:.4f}"), counts))
+            score = Entry(f"{search.chosen.value:.4f}", value=search.chosen.value, stderr=search.chosen.stderr)
+            rows.append((*names, *label, point, Entry(_remarks(state, search)), score, counts))
     if not rows:
         return None
-    left = (*headings, "method", *(("trial",) if study.selection.per_trial else ()), "chosen")
+    left = (*headings, "method", *(("trial",) if study.selection.per_trial else ()), "chosen", "remarks")
     return Table(
         key="selection",
         title=f"Selected hyper-parameters{oracle_mark(study)}",
         columns=(*left, METRICS[study.selection.rule][0], "points"),
         rows=tuple(rows),
-        note=f"Chosen by {study.selection}; no test label was within reach of the search.",
+        note=f"Chosen by {study.selection}; no test label was within reach of the search. "
+        "Ties go to the stronger weight decay. Beyond the edge of a grid there may be something better.",
         labels=len(left),
     )
