@@ -8,6 +8,7 @@ import click
 
 from wsl_toolkit.cli.common import data_dir_option, json_option, tell
 from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.cli.own_data import force_option
 from wsl_toolkit.plugins.loading import load_plugins
 
 EPILOG = """\b
@@ -23,10 +24,13 @@ Examples:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.  [default: CSV on stdout]"
 )
+@force_option
 @click.option("--id-column", help="A column that names the examples; it is copied to the result.")
 @data_dir_option("Where DATA is looked for if it is not here.")
 @json_option
-def predict(model: Path, data: Path, out: Path | None, id_column: str | None, data_dir: Path, as_json: bool) -> None:
+def predict(
+    model: Path, data: Path, out: Path | None, force: bool, id_column: str | None, data_dir: Path, as_json: bool
+) -> None:
     """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
     from wsl_toolkit.own_data import raw_rows, result_files
     from wsl_toolkit.own_data.model_file import Model
@@ -34,6 +38,7 @@ def predict(model: Path, data: Path, out: Path | None, id_column: str | None, da
 
     if out is not None:
         result_files.check_ending(out)
+        result_files.check_file(out, (model, data, data_dir / data), force=force)
     loaded = Model.load(find_weights(model), load_plugins().registry)
     place = data_dir / data if not data.exists() and (data_dir / data).exists() else data
     x, ids = raw_rows.read_raw(place, loaded, id_column)
