@@ -159,12 +159,16 @@ class ImageFolder(LabelledTable):
     grey: bool = param(False, help="one channel instead of three")
     cache: Path | None = param(None, help="where decoded images are kept [default: $WSL_CACHE_DIR or the user's cache]")
 
+    every_byte: bool = param(False, help="know images again by all of their bytes, not by a sample of each file")
+
     def load(self, data_dir: Path) -> Data:
         """Read the images, with the sets of a table or the classes of their folders."""
         from wsl_toolkit.data.formats import images
 
         folder = locate(self.path, data_dir, folder=True)
-        decoder = images.Decoder(size=self.size, channels=1 if self.grey else 3, cache=self.cache)
+        decoder = images.Decoder(
+            size=self.size, channels=1 if self.grey else 3, cache=self.cache, every_byte=self.every_byte
+        )
         labels = self.labels or folder / images.LABELS
         if self.labels is None and not labels.is_file():
             return images.read_class_folders(folder, decoder)

@@ -172,7 +172,12 @@ def parse_csv(
         table = csv.read_csv(
             path,
             read_options=csv.ReadOptions(use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=refuse,
+                ignore_empty_lines=len(header) > 1,  # in a single column, an empty line is a missing value
+            ),
             convert_options=csv.ConvertOptions(
                 include_columns=[name for name in header if name not in skip],
                 column_types={name: pa.string() for name in texts},
