@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+__all__ = ["replacing", "write_atomically"]
+
 SHOWN = 40
 """A temporary name begins with this much of the real one: all of a long name would be too long with what is added."""
 

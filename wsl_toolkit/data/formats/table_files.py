@@ -14,6 +14,7 @@ from torch import Tensor
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import annotators, set_text
 from wsl_toolkit.data.formats.paths import reading
+from wsl_toolkit.data.formats.size_bounds import Budget
 from wsl_toolkit.data.table_schema import MISSING, TableSchema, row_number, text_or_null
 from wsl_toolkit.errors import DataError, LabelError, did_you_mean, one_line
 from wsl_toolkit.labels.candidate_sets import CandidateSets
@@ -27,6 +28,7 @@ CANDIDATES, COMPLEMENTARY, LABEL, ID = "candidates", "complementary", "label", "
 """Columns that are known by these names where the user does not say otherwise."""
 
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+NUMBER_BYTES = 8
 MOSTLY = 0.5
 """A text column of which more than this share are numbers is a column of numbers with mistakes in it."""
 
@@ -112,11 +114,9 @@ def named(path: Path, load: Callable[[], T]) -> T:
 def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tuple[pa.Table, Layout]:
     """Read all columns but the ignored ones, numbers as numbers, sets, labels and ids as text; complete the layout."""
     if path.suffix.lower() == ".parquet":
-        import pyarrow.parquet as pq
-
-        columns = pq.read_schema(path).names
+        columns = parquet_columns(path)
         done = layout.completed(columns)
-        table = pq.read_table(path, columns=[name for name in columns if name not in done.ignore])
+        table = read_parquet(path, [name for name in columns if name not in done.ignore])
     else:
         delimiter = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
         columns = header_of(path, delimiter)
@@ -124,6 +124,26 @@ def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tupl
         texts = [*done.candidates, *done.categorical, *(c for c in (done.complementary, done.label, done.id) if c)]
         table = parse_csv(path, delimiter, texts, skip=done.ignore, header=columns)
     return table, attrs.evolve(done, ignore=())
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the column names of a Parquet file; each may be used once."""
+    import pyarrow.parquet as pq
+
+    names: list[str] = pq.read_schema(path).names
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"two columns are called {name!r}")
+    return names
+
+
+def read_parquet(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Read some columns of a Parquet file, whose rows may need far more memory than the file has bytes."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_metadata(path).num_rows
+    Budget.of(path).take(rows * len(columns) * NUMBER_BYTES, f"{rows:,} rows of {len(columns)} columns")
+    return pq.read_table(path, columns=list(columns))
 
 
 def header_of(path: Path, delimiter: str) -> list[str]:
