@@ -300,8 +300,8 @@ def _collect(masks: Iterator[Tensor], table: pa.Table, names: Sequence[str], pla
 def _class_names(layout: Layout, found: set[str], table: pa.Table) -> tuple[str, ...]:
     if layout.classes is not None:
         return layout.classes
-    if layout.label:
-        found = found | {text for text in _label_texts(table, layout.label) if text}
+    if layout.label and not layout.has_sets:  # beside candidate sets, labels are for evaluation: they add no class
+        found = {text for text in _label_texts(table, layout.label) if text}
     return set_text.in_order(found)
 
 
@@ -329,9 +329,10 @@ def _labels(table: pa.Table, layout: Layout, names: Sequence[str]) -> Tensor | N
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])
         value = text[row].as_py()
-        raise LabelError(
-            f"{row_number(row)}, column {layout.label!r}: unknown class {value!r}.{did_you_mean(value, names)}"
-        )
+        hint = did_you_mean(value, names)
+        if layout.classes is None and layout.has_sets:
+            hint += " It is in no candidate set; if it is a class all the same, name all classes with --classes"
+        raise LabelError(f"{row_number(row)}, column {layout.label!r}: unknown class {value!r}.{hint}")
     return torch.from_numpy(codes.fill_null(-1).to_numpy().astype(np.int64))
 
 
