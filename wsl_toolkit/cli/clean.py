@@ -15,6 +15,7 @@ from wsl_toolkit.cli.own_data import (
     data_argument,
     force_option,
     inputs_of,
+    raw_option,
     read_and_choose,
     training_options,
 )
@@ -35,6 +36,7 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @data_argument
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.")
 @force_option
+@raw_option
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Parts of the data.")
 @training_options
 @json_option
@@ -51,7 +53,7 @@ def clean(data: Path, **options: Any) -> None:
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
     frame = cleaning.to_frame(loaded, found)
-    result_files.write_frame(frame, options["out"])
+    result_files.write_frame(frame, options["out"], raw=options["raw"])
     summary = cleaning.summarise(loaded, found)
     if options["as_json"]:
         print_json({"out": str(options["out"]), "estimator": chosen.estimator.name, **summary})

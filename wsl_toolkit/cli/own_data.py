@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.own_data.fitting import FitOptions
 
-FLAGS = frozenset({"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track", "--force"})
+FLAGS = frozenset(
+    {"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track", "--force", "--raw"}
+)
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
 
 
@@ -97,6 +99,11 @@ def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 force_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--force", is_flag=True, help="Replace what an earlier call wrote."
+)
+
+
+raw_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--raw", is_flag=True, help="Leave texts in CSV as they are, also those that a spreadsheet would run as formulas."
 )
 
 

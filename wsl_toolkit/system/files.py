@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import secrets
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,16 +29,20 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` to write to; a block that ends well puts the file in its place."""
+    """Give a temporary path beside `path` to write to; a block that ends well puts the file in its place.
+
+    A new file may be read by whom the user's umask allows it, one that replaces another by whom that one could.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHOWN]}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name[:SHOWN]}.{secrets.token_hex(8)}")
+    # Not by mkstemp, whose files are the user's alone whatever the umask says.
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
+        if path.is_file():
+            temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
