@@ -1,7 +1,6 @@
 """Tables (CSV, TSV, Parquet) and folders of images with candidate sets: a user's own data.
 
-These readers serve the commands on one's own data where no installed dataset reads a file's ending; they are not
-registered, so an installed dataset of the same name or ending takes their place.
+The built-in plugin registers these classes as datasets, like any other; the registry is the one place to look for them.
 """
 
 from __future__ import annotations
@@ -173,7 +172,3 @@ class ImageFolder(LabelledTable):
         if self.labels is None and not labels.is_file():
             return images.read_class_folders(folder, decoder)
         return images.read_folder(folder, labels, self.layout(), self.file_column, decoder)
-
-
-READERS: tuple[type[Dataset], ...] = (Csv, Parquet, ImageFolder)
-"""The readers that the core brings."""
