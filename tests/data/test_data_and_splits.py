@@ -111,17 +111,21 @@ def test_data_without_true_labels_is_split_without_strata():
     assert (len(parts.train), len(parts.validation), len(parts.test)) == (5, 5, 10)
 
 
-def test_labels_known_for_some_examples_are_spread_over_the_parts():
-    known = torch.tensor([0] * 10 + [1] * 10 + [-1] * 20)
-    data = Data(
-        name="made",
-        x=torch.zeros(40, 2),
-        candidates=CandidateSets.from_sets([[0, 1]] * 40, 3),
-        num_classes=3,
-        known_y=known,
-    )
-    parts = split(data, 0.0, 0.5, rng())
-    assert torch.bincount(known[parts.test] + 1).tolist() == [10, 5, 5]
+@pytest.mark.parametrize("complete", [True, False])
+def test_true_labels_beside_candidate_sets_do_not_move_the_parts(complete):
+    labels = torch.tensor([0] * 10 + [1] * 10 + ([2] * 20 if complete else [-1] * 20))
+    parts = []
+    for order in (torch.arange(40), torch.randperm(40, generator=rng())):
+        data = Data(
+            name="made",
+            x=torch.zeros(40, 2),
+            candidates=CandidateSets.from_sets([[0, 1]] * 40, 3),
+            num_classes=3,
+            **{"y" if complete else "known_y": labels[order]},
+        )
+        parts.append(split(data, 0.2, 0.5, rng()))
+    for name in ("train", "validation", "test"):
+        assert torch.equal(getattr(parts[0], name), getattr(parts[1], name))
 
 
 def test_too_few_examples_for_the_parts_are_refused():

@@ -150,6 +150,46 @@ def test_a_change_of_files_or_settings_is_noticed(folder, cache, change):
     assert len(data.x) == {"add": 10, "remove": 8}.get(change, 9)
 
 
+@pytest.mark.parametrize(("size", "every_byte"), [((8, 8), False), ((300, 300), False), ((300, 300), True)])
+def test_images_exchanged_under_the_same_size_and_time_are_noticed(tmp_path, size, every_byte):
+    folder, moment = tmp_path / "zoo", (10**18, 10**18)
+    colours = {"cat": (255, 0, 0), "dog": (0, 255, 0)}
+
+    def make() -> torch.Tensor:
+        for name, colour in colours.items():
+            path = folder / name / "0.bmp"
+            paint(path, colour, size)
+            os.utime(path, ns=moment)
+        return ImageFolder(path=folder, size=2, every_byte=every_byte).load(HERE).x
+
+    first = make()
+    colours = dict(zip(colours, reversed(colours.values()), strict=True))
+    assert torch.equal(make(), first.flip(0))
+
+
+def test_every_byte_of_an_image_counts_on_request(tmp_path):
+    folder = tmp_path / "zoo"
+    for name in ("cat", "dog"):
+        paint(folder / name / "0.bmp", (255, 0, 0), (300, 300))
+    path = folder / "cat" / "0.bmp"
+    os.utime(path, ns=(1, 1))
+    first = ImageFolder(path=folder, size=300, every_byte=True).load(HERE).x
+    content = bytearray(path.read_bytes())
+    content[60_000] ^= 128  # neither at the beginning nor in the middle nor at the end
+    path.write_bytes(content)
+    os.utime(path, ns=(1, 1))
+    assert not torch.equal(ImageFolder(path=folder, size=300, every_byte=True).load(HERE).x, first)
+
+
+def test_a_flipped_bit_in_the_cache_is_noticed(folder, cache):
+    first = ImageFolder(path=folder, size=4).load(HERE)
+    file = next(cache.glob("images-*.safetensors"))
+    content = bytearray(file.read_bytes())
+    content[-7] ^= 64
+    file.write_bytes(content)
+    assert ImageFolder(path=folder, size=4).load(HERE).digest() == first.digest()
+
+
 @pytest.mark.parametrize("damage", [b"", b"not safetensors", None])
 def test_a_damaged_cache_is_made_anew(folder, cache, damage):
     first = ImageFolder(path=folder, size=4).load(HERE)

@@ -143,7 +143,7 @@ def test_a_failing_fit_leaves_nothing_half_written(wsl, zoo, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(mlflow.pyfunc, "save_model", fail)
-    assert "No space left on device" in wsl.refused(*fit)
+    assert "No space left on device" in wsl.refused(*fit, "--force")
     assert {name: (wsl.home / name).read_bytes() for name in wsl.files() if (wsl.home / name).is_file()} == before
 
 

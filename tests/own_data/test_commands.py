@@ -90,16 +90,6 @@ def test_refit_uses_all_examples_with_the_chosen_settings(wsl, zoo):
     assert wsl("predict", "a", zoo).stdout != wsl("predict", "b", zoo).stdout
 
 
-def test_a_model_replaces_a_model_and_nothing_else(wsl, zoo):
-    fit = ("fit", zoo, *ZOO, "--out", "m", "--epochs", 1, "--lr", 0.1, "--weight-decay", 0, "--quiet", "--no-track")
-    wsl(*fit)
-    before = wsl.files()
-    wsl(*fit)
-    assert wsl.files() == before
-    (wsl.home / "m" / "MLmodel").unlink()
-    assert "is not a model" in wsl.refused(*fit)
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
 def test_predictions_are_written_in_three_formats(wsl, zoo, ending):
     wsl("fit", zoo, *ZOO, "--out", "m", "--epochs", 1, "--lr", 0.1, "--weight-decay", 0, "--quiet", "--no-track")

@@ -14,9 +14,10 @@ from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import set_text, sources
 from wsl_toolkit.data.formats.annotators import combine
 from wsl_toolkit.data.table_schema import Column, TableSchema
-from wsl_toolkit.errors import LabelError
+from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.plugins.registry import Registry
 
 REGISTRY = load_plugins().registry
 names = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=12).filter(lambda s: s.strip())
@@ -155,3 +156,13 @@ def test_ignored_columns_are_no_features(tmp_path):
     (tmp_path / "t.csv").write_text("x,note,candidates\n1,hello,a|b\n2,world,b\n", encoding="utf-8")
     assert load(tmp_path / "t.csv", ignore="note").normalise.names == ["x"]
     assert load(tmp_path / "t.csv").normalise.names == ["x", "note"]
+
+
+def test_the_registry_is_the_one_place_where_readers_are_looked_for():
+    empty = Registry()
+    assert sources.readers(empty) == {}
+    with pytest.raises(DataError, match=r"no installed dataset reads .a\.csv"):
+        sources.reader_of(Path("a.csv"), empty)
+    known = {REGISTRY.get("dataset", name) for name in REGISTRY.names("dataset")}
+    assert set(sources.readers(REGISTRY).values()) <= known
+    assert {".csv", ".tsv", ".parquet", ".mat", ".npz", "/"} <= set(sources.readers(REGISTRY))

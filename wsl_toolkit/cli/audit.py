@@ -9,7 +9,14 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option, seed_option, tell
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, load_data
+from wsl_toolkit.cli.own_data import (
+    DataCommand,
+    chooser,
+    data_argument,
+    force_option,
+    inputs_of,
+    load_data,
+)
 from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
@@ -29,13 +36,17 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 @click.command("audit", cls=DataCommand, choose=chooser(), epilog=EPILOG)
 @data_argument
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a self-contained page with plots.")
+@force_option
 @seed_option("Seed of the simulations.")
 @json_option
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
     from wsl_toolkit.cli.progress import steps
+    from wsl_toolkit.own_data import result_files
     from wsl_toolkit.own_data.audit import report
 
+    if options["html"]:
+        result_files.check_file(options["html"], inputs_of(data, options), force=options["force"])
     with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
         begin("reading")
         loaded = load_data(data, options)

@@ -9,7 +9,16 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
+from wsl_toolkit.cli.own_data import (
+    DataCommand,
+    chooser,
+    data_argument,
+    force_option,
+    inputs_of,
+    raw_option,
+    read_and_choose,
+    training_options,
+)
 from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
@@ -26,6 +35,8 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @click.command("clean", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
 @data_argument
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.")
+@force_option
+@raw_option
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Parts of the data.")
 @training_options
 @json_option
@@ -36,12 +47,13 @@ def clean(data: Path, **options: Any) -> None:
     from wsl_toolkit.system.signals import listening
 
     result_files.check_ending(options["out"])
+    result_files.check_file(options["out"], inputs_of(data, options), force=options["force"])
     registry = load_plugins().registry
     loaded, chosen = read_and_choose(data, options)
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         found = cleaning.clean(loaded, registry, chosen, folds=options["folds"], listener=listener, stop=stop)
     frame = cleaning.to_frame(loaded, found)
-    result_files.write_frame(frame, options["out"])
+    result_files.write_frame(frame, options["out"], raw=options["raw"])
     summary = cleaning.summarise(loaded, found)
     if options["as_json"]:
         print_json({"out": str(options["out"]), "estimator": chosen.estimator.name, **summary})

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from wsl_toolkit.cli.console import printable
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 QUIET, VERBOSE = "wsl.quiet", "wsl.verbose"
@@ -84,4 +86,4 @@ def _wants(key: str) -> bool:
 def tell(text: str) -> None:
     """Say what was done, on standard error, to those who did not ask for quiet."""
     if not is_quiet():
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)

@@ -9,7 +9,15 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.own_data import DataCommand, chooser, data_argument, read_and_choose, training_options
+from wsl_toolkit.cli.own_data import (
+    DataCommand,
+    chooser,
+    data_argument,
+    force_option,
+    inputs_of,
+    read_and_choose,
+    training_options,
+)
 from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
@@ -29,6 +37,7 @@ Examples:
 @click.command("fit", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
 @data_argument
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The folder to write the model to.")
+@force_option
 @training_options
 @click.option("--refit", is_flag=True, help="After the report, train on all examples with the chosen settings.")
 @click.option("--no-track", is_flag=True, help="Do not record the fit in MLflow.")
@@ -45,7 +54,7 @@ def fit(data: Path, **options: Any) -> None:
     from wsl_toolkit.own_data import fitting, model_file, serving
     from wsl_toolkit.system.signals import listening
 
-    serving.check_free(options["out"])
+    serving.check_free(options["out"], inputs_of(data, options), force=options["force"])
     registry = load_plugins().registry
     loaded, chosen = read_and_choose(data, options, refit=options["refit"])
     with progress(quiet=is_quiet()) as listener, listening() as stop:
@@ -53,7 +62,7 @@ def fit(data: Path, **options: Any) -> None:
     about = {**fitting.describe(chosen, fitted), "held_out": report.to_dict()}
     about["input_dtype"] = str(loaded.x.dtype).removeprefix("torch.")
     model = model_file.model_from(fitted, loaded, about)
-    serving.write_folder(model, options["out"], loaded.x[:2])
+    serving.write_folder(model, options["out"], loaded.x[:2], force=options["force"])
     run_id = None if options["no_track"] else _track(options, data, model, loaded)
     if options["as_json"]:
         print_json({"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)})

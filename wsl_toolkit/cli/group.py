@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from wsl_toolkit.cli.common import add_common_options, is_verbose
+from wsl_toolkit.cli.console import printable
 from wsl_toolkit.errors import WslError, did_you_mean, one_line
 
 
@@ -21,7 +22,7 @@ class CliError(click.ClickException):
     """One clear line and a documented exit code."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.exit_code = exit_code  # type: ignore[misc]  # click declares it on the class, and reads it off the instance
 
 

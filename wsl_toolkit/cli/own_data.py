@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.own_data.fitting import FitOptions
 
-FLAGS = frozenset({"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track"})
+FLAGS = frozenset(
+    {"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track", "--force", "--raw"}
+)
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
 
 
@@ -74,6 +76,14 @@ def load_data(path: Path, options: dict[str, Any]) -> Data:
     return sources.load(path, values, registry, options["data_dir"])
 
 
+def inputs_of(path: Path, options: dict[str, Any]) -> list[Path]:
+    """Return the files and folders that a command reads: DATA, here or in the data directory, and those of options."""
+    values = given_values(options, "", sources.reader_of(path, load_plugins().registry))
+    values.pop(sources.PATH, None)
+    named = [value for value in values.values() if isinstance(value, Path)]
+    return [place for name in (path, *named) for place in (name, options["data_dir"] / name)]
+
+
 def chosen_component(options: dict[str, Any], role: str) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the given parameters of a role, or None if it was left open."""
     name = options[role] or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
@@ -86,6 +96,16 @@ def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add DATA and --data-dir."""
     command = data_dir_option("Where DATA is looked for if it is not here.")(command)
     return click.argument("data", type=click.Path(path_type=Path))(command)
+
+
+force_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--force", is_flag=True, help="Replace what an earlier call wrote."
+)
+
+
+raw_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--raw", is_flag=True, help="Leave texts in CSV as they are, also those that a spreadsheet would run as formulas."
+)
 
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:

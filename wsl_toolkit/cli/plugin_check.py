@@ -59,6 +59,8 @@ def check_plugin(
             distribution, paths, tests = _installed(target), [], None
         child = Child(Path(scratch), paths, data_dir, verbose)
         records = child.records(distribution)
+        if not records:
+            raise PluginError(f"none of the plugins of {distribution} was found when plugins were loaded")
         checks = child.checks(distribution, tests) if any(not record["failure"] for record in records) else []
     broken = sum(bool(record["failure"]) for record in records)
     failed = [check for check in checks if check["outcome"] == "failed"]
@@ -66,7 +68,7 @@ def check_plugin(
         print_json({"distribution": distribution, "plugins": records, "checks": checks})
     else:
         _report(records, checks, failed)
-    ctx.exit(1 if broken or failed else 0)
+    ctx.exit(1 if broken or failed or not checks else 0)
 
 
 class Child:
@@ -161,8 +163,10 @@ def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], failed:
     if broken or failed:
         count = broken + len(failed)
         out.print(f"[bold red]{count} {'thing is' if count == 1 else 'things are'} wrong.[/]")
-    else:
+    elif checks:
         out.print(f"[bold green]All {len(checks)} checks passed.[/]")
+    else:
+        out.print("[bold red]Nothing was checked:[/] the plugin registers no component.")
 
 
 def _claim(check: dict[str, Any]) -> str:

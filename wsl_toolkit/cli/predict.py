@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from wsl_toolkit.cli.common import data_dir_option, json_option, tell
-from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.cli.console import print_json, printable
+from wsl_toolkit.cli.own_data import force_option, raw_option
 from wsl_toolkit.plugins.loading import load_plugins
 
 EPILOG = """\b
@@ -23,27 +27,34 @@ Examples:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A .csv, .parquet or .json file.  [default: CSV on stdout]"
 )
+@force_option
+@raw_option
 @click.option("--id-column", help="A column that names the examples; it is copied to the result.")
 @data_dir_option("Where DATA is looked for if it is not here.")
 @json_option
-def predict(model: Path, data: Path, out: Path | None, id_column: str | None, data_dir: Path, as_json: bool) -> None:
+def predict(model: Path, data: Path, **options: Any) -> None:
     """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
     from wsl_toolkit.own_data import raw_rows, result_files
     from wsl_toolkit.own_data.model_file import Model
     from wsl_toolkit.own_data.serving import find_weights, predictions
 
+    out: Path | None = options["out"]
     if out is not None:
         result_files.check_ending(out)
+        result_files.check_file(out, (model, data, options["data_dir"] / data), force=options["force"])
     loaded = Model.load(find_weights(model), load_plugins().registry)
-    place = data_dir / data if not data.exists() and (data_dir / data).exists() else data
-    x, ids = raw_rows.read_raw(place, loaded, id_column)
+    elsewhere = options["data_dir"] / data
+    place = elsewhere if not data.exists() and elsewhere.exists() else data
+    x, ids = raw_rows.read_raw(place, loaded, options["id_column"])
     frame = predictions(loaded, loaded.probabilities(x))
     if ids is not None:
         frame.insert(0, "id", ids)
     if out is not None:
-        result_files.write_frame(frame, out)
+        result_files.write_frame(frame, out, raw=options["raw"])
         tell(f"{len(frame):,} predictions in {out}")
-    if as_json:
+    if options["as_json"]:
         print_json(frame.to_dict("records"))
     elif out is None:
-        click.echo(frame.to_csv(index=False), nl=False)
+        text = io.StringIO()
+        result_files.to_csv(frame, text, raw=options["raw"])
+        click.echo(printable(text.getvalue()) if sys.stdout.isatty() else text.getvalue(), nl=False)

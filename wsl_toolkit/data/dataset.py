@@ -115,10 +115,12 @@ class Data:
 
     @property
     def strata(self) -> Tensor | None:
-        """What splits are stratified by: true labels, the known ones with 'unknown' as a class, or nothing."""
-        if self.y is not None:
-            return self.y
-        return None if self.known_y is None else self.known_y + 1
+        """What splits are stratified by: true labels if sets are drawn from them anyway, else nothing.
+
+        Where the data brings candidate sets of its own, true labels are for evaluation alone: other labels must not
+        give another training part.
+        """
+        return self.y if self.candidates is None else None
 
     def fit_inputs(self, train: Tensor) -> nn.Module:
         """Learn from the examples `train` alone what turns raw inputs into the network's float32 ones."""
@@ -163,7 +165,7 @@ class Split:
 
 
 def split(data: Data, validation: float, test: float, rng: torch.Generator) -> Split:
-    """Split by `rng`, stratified by true label where there is one; official test parts are left whole."""
+    """Split by `rng`, stratified where `Data.strata` allows it; official test parts are left whole."""
     keep = torch.arange(len(data.x))
     test_index: Tensor | None = None
     if data.test_x is None:

@@ -1,13 +1,15 @@
 """A fitted model in one file: safetensors weights, and JSON in its header that says how to use them. No pickle.
 
 The file holds the network's weights, what the preprocessing learned, the class names and the table's columns, so
-that raw rows are all that a user of the model needs.
+that raw rows are all that a user of the model needs; and a checksum of all that, so that damage is noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from wsl_toolkit.training.engine import predict
 from wsl_toolkit.version import __version__
 
 FORMAT = "wsl-model-1"
+TEXT, CHECKSUM = "wsl", "sha256"
+"""The entries of the file's header; models of the first release have no checksum."""
 ROWS = 65_536
 
 
@@ -69,7 +73,7 @@ class Model:
         }
         contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         text = json.dumps(meta, ensure_ascii=False)
-        write_atomically(path, save(contiguous, metadata={"wsl": text}))
+        write_atomically(path, save(contiguous, metadata={TEXT: text, CHECKSUM: checksum(text, contiguous)}))
 
     @classmethod
     def load(cls, path: Path, registry: Registry) -> Model:
@@ -94,6 +98,7 @@ class Model:
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise DataError(f"{path} does not fit its own backbone (another version of it?): {reason}") from None
+        _check_finite(path, {**dict(network.named_parameters()), **transform.state_dict()})
         return cls(
             network=network.eval(),
             transform=transform,
@@ -112,6 +117,23 @@ def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_c
         raise type(error)(f"{path} is not a complete model: {error}") from None
     except Exception as error:
         raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def _check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that can predict nothing."""
+    for name, value in weights.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise DataError(f"{path} is damaged: {name!r} holds NaN or infinity, which predicts nothing; fit it again")
+
+
+def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a model's JSON and of every tensor's name, type, shape and bytes."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
@@ -148,16 +170,19 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     try:
         with safe_open(str(path), framework="pt") as file:
-            header = (file.metadata() or {}).get("wsl")
+            header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise DataError(f"there is no model at {path}") from None
     except (SafetensorError, OSError, struct.error) as error:
         raise DataError(f"{path} is not a readable model (truncated?): {error}") from None
+    text = header.get(TEXT, "{}")
+    if set(header) - {TEXT} and TEXT in header and header.get(CHECKSUM) != checksum(text, tensors):
+        raise DataError(f"{path} is damaged: its content does not match its checksum; copy or fit it again")
     try:
-        meta = json.loads(header or "{}")
-    except ValueError as error:
-        raise DataError(f"{path} is not a readable model: its header is damaged ({error})") from None
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not a readable model: its header is damaged ({one_line(error)})") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{path} is a safetensors file, but not a model that `wsl fit` wrote")
     return tensors, meta

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.formats import images, table_files
-from wsl_toolkit.data.formats.mat_files import read_variables
+from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
+from wsl_toolkit.data.formats.npz_files import read_arrays
 from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -69,16 +70,14 @@ def _from_table(path: Path, model: Model, id_column: str | None) -> tuple[Tensor
 def read_table(path: Path, columns: list[str]) -> pa.Table:
     """Read some columns of a table, text files as text; a row of the wrong width is refused by its number."""
     if path.suffix.lower() == ".parquet":
-        import pyarrow.parquet as pq
-
-        names = pq.read_schema(path).names
+        names = table_files.parquet_columns(path)
     else:
         names = table_files.header_of(path, TABLES[path.suffix.lower()])
     for name in columns:
         if name not in names:
             raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
     if path.suffix.lower() == ".parquet":
-        return pq.read_table(path, columns=columns)
+        return table_files.read_parquet(path, columns)
     others = [name for name in names if name not in columns]
     return table_files.parse_csv(path, TABLES[path.suffix.lower()], columns, skip=others, header=names)
 
@@ -87,13 +86,9 @@ def _from_arrays(path: Path, model: Model) -> Tensor:
     if model.schema is not None:
         raise DataError(f"the model takes the columns {', '.join(model.schema.names[:5])}, …: predict from a table")
     if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            if "x" not in archive:
-                raise DataError("it has no array x")
-            array = archive["x"]
+        array = read_arrays(path, ["x"])["x"]
     else:
-        array = _mat_variable(path, "data")
-    array = np.asarray(array.todense() if hasattr(array, "todense") else array)
+        array = to_dense(_mat_variable(path, "data"), "data", path)
     wanted = model.about.get("input_dtype", "float64")
     x = torch.from_numpy(np.ascontiguousarray(array, dtype=wanted))
     x = x.unsqueeze(1) if x.ndim == 3 else x

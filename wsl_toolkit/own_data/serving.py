@@ -5,8 +5,8 @@ MLflow finds this module by its name in the folder's MLmodel file and calls `_lo
 
 from __future__ import annotations
 
-import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from wsl_toolkit.errors import ConfigError, DataError, TrackingError, one_line
 from wsl_toolkit.own_data.model_file import Model
+from wsl_toolkit.own_data.result_files import check_place
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system.files import replacing_folder
 from wsl_toolkit.version import __version__
 
 if TYPE_CHECKING:
@@ -27,6 +29,23 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 LABEL, PROBABILITY = "label", "probability"
+LOADER = "wsl_toolkit.own_data.serving"
+LOADERS = (LOADER, "wsl_toolkit.serving")
+"""What MLflow imports to load a model, in models of this release and of older ones."""
+
+FILES = frozenset(
+    {
+        "MLmodel",
+        "conda.yaml",
+        "python_env.yaml",
+        "requirements.txt",
+        "input_example.json",
+        "serving_input_example.json",
+        f"data/{WEIGHTS}",
+        WEIGHTS,
+    }
+)
+"""All that a model's folder holds; what else lies in one is somebody's, and nothing is written over it."""
 
 
 def find_weights(folder: Path) -> Path:
@@ -40,30 +59,49 @@ def find_weights(folder: Path) -> Path:
     raise DataError(f"{folder} {what}: give the folder that `wsl fit --out` wrote")
 
 
-def check_free(folder: Path) -> None:
-    """Refuse to write a model over something that is not a model."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "MLmodel").is_file()):
+def check_free(folder: Path, inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+    """Refuse, before any work, to write a model over anything but an empty folder or, with `force`, another model."""
+    check_place(folder, inputs)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise ConfigError(f"{folder} exists and is not a model: choose another --out")
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    if not files:
+        return
+    if not _is_model(folder):
+        raise ConfigError(f"{folder} exists and is not a model that `wsl fit` wrote: choose another --out")
+    others = sorted(files - FILES)
+    if others:
+        raise ConfigError(
+            f"{folder} holds more than a model, which would be lost: {', '.join(others[:5])}; choose another --out"
+        )
+    if not force:
+        raise ConfigError(f"{folder} holds a model already: --force replaces it, or choose another --out")
 
 
-def write_folder(model: Model, folder: Path, example: Tensor) -> None:
+def _is_model(folder: Path) -> bool:
+    """Return whether a folder holds a model that names this module as what loads it."""
+    try:
+        lines = (folder / "MLmodel").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.strip() == f"loader_module: {name}" for line in lines for name in LOADERS)
+
+
+def write_folder(model: Model, folder: Path, example: Tensor, *, force: bool = False) -> None:
     """Write weights, signature, input example and requirements; readers see the old folder or the new one."""
     from wsl_toolkit.runs.tracking.store import import_mlflow
 
     mlflow = import_mlflow()
-    check_free(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    check_free(folder, force=force)
     try:
-        model.save(work / WEIGHTS)
-        mlflow.pyfunc.save_model(path=str(work / "model"), **_pyfunc(model, work / WEIGHTS, example))
-        if folder.exists():
-            folder.rename(work / "old")
-        (work / "model").rename(folder)
+        with replacing_folder(folder.resolve()) as made, tempfile.TemporaryDirectory() as work:
+            weights = Path(work) / WEIGHTS
+            model.save(weights)
+            mlflow.pyfunc.save_model(path=str(made), **_pyfunc(model, weights, example))
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {one_line(error)}") from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def requirements() -> list[str]:
@@ -186,7 +224,7 @@ def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, 
 def _pyfunc(model: Model, weights: Path, example: Tensor) -> dict[str, Any]:
     """Return what MLflow needs to know of a model, wherever it is written."""
     return {
-        "loader_module": "wsl_toolkit.own_data.serving",
+        "loader_module": LOADER,
         "data_path": str(weights),
         "signature": signature(model),
         "input_example": raw_rows(model, example),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,12 @@ import attrs
 
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.hookspecs import PROJECT
+
+NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+VERSION = r"[A-Za-z0-9]([A-Za-z0-9.!+_-]*[A-Za-z0-9])?"
+POINT = r"[\w.-]([\w .:/-]*[\w.-])?"
+TARGET = r"\s*\w+(\.\w+)*\s*(:\s*\w+(\.\w+)*\s*)?"
+"""What a distribution's name, its version, and an entry point's name and target may look like."""
 
 
 @attrs.frozen
@@ -28,16 +35,27 @@ class Checkout:
         try:
             content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise PluginError(f"{root} is no plugin's checkout: it has no pyproject.toml") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise PluginError(f"{root} is not a plugin's checkout: it has no pyproject.toml") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PluginError(f"{file} cannot be read: {error}") from None
         project = content.get("project", {})
-        points = project.get("entry-points", {}).get(PROJECT, {})
-        if not points or "name" not in project:
+        tables = project.get("entry-points", {}) if isinstance(project, dict) else {}
+        points = tables.get(PROJECT, {}) if isinstance(tables, dict) else {}
+        if not points or not isinstance(points, dict) or "name" not in project:
             raise PluginError(
                 f"{file} declares no plugin: it needs a [project] name and a table [project.entry-points.{PROJECT}]"
             )
-        return cls(root.resolve(), project["name"], str(project.get("version", "0")), dict(points))
+        version = project.get("version", "0")
+        # They become the names of files and lines in them.
+        for what, value, form in (
+            ("the project's name", project["name"], NAME),
+            ("the project's version", version, VERSION),
+            *(("the name of an entry point", name, POINT) for name in points),
+            *((f"entry point {name}", target, TARGET) for name, target in points.items()),
+        ):
+            if not isinstance(value, str) or not re.fullmatch(form, value):
+                raise PluginError(f"{file}: {what} is {str(value)[:60]!r}, which no package can have: correct it")
+        return cls(root.resolve(), project["name"], version, dict(points))
 
     def install_metadata(self, into: Path) -> list[Path]:
         """Write what a package index would know of it; return the directories that make it importable."""

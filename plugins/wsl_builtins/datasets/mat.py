@@ -47,11 +47,14 @@ class Mat(Dataset):
     )
 
     def load(self, data_dir: Path) -> Data:
-        from wsl_toolkit.data.formats.mat_files import read_variables
+        from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 
         path = locate(self.path, data_dir)
         with reading(path, "a .mat file"):
-            return to_data(read_variables(path, VARIABLES), path.stem, self.normalise)
+            variables = read_variables(path, VARIABLES)
+            if "data" in variables:
+                variables["data"] = to_dense(variables["data"], "data", path)
+            return to_data(variables, path.stem, self.normalise)
 
     def write(self, data: Data, data_dir: Path) -> None:
         from scipy.io import savemat
@@ -82,10 +85,9 @@ def to_data(variables: dict[str, Any], name: str, normalise: Any) -> Data:
     class_names = _texts(variables, "class_names", num_classes)
     labels = None if target is None else _labels(target)
     complete = labels is not None and bool((labels >= 0).all())
-    dense = features.toarray() if hasattr(features, "toarray") else features
     return Data(
         name=name,
-        x=torch.from_numpy(dense.astype("float64", order="C")),
+        x=torch.from_numpy(features.astype("float64", order="C")),
         y=labels if complete else None,
         known_y=None if complete else labels,
         candidates=None if partial is None else _candidates(partial, class_names),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from wsl_toolkit import Data
 
+ARRAYS = ("x", "y", "candidates", "test_x", "test_y", "class_names", "ids", "normalise")
 CHANNELS = (1, 3, 4)
 MOST_CLASSES = 2**20
 """More classes than this, read off the largest label, are a mistake: an id or a date in place of a class."""
@@ -37,15 +38,11 @@ class Npz(Dataset):
     path: Path = param(help="the .npz file, from here or below the data directory")
 
     def load(self, data_dir: Path) -> Data:
-        import numpy as np
+        from wsl_toolkit.data.formats.npz_files import read_arrays
 
         path = locate(self.path, data_dir)
         with reading(path, "a .npz file"):
-            archive = np.load(path, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError("it is a single array; an .npz archive with x, y and candidates is needed")
-            with archive:
-                return to_data({name: archive[name] for name in archive.files}, path.stem)
+            return to_data(read_arrays(path, ARRAYS), path.stem)
 
     def write(self, data: Data, data_dir: Path) -> None:
         import numpy as np

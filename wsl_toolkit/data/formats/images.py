@@ -25,6 +25,8 @@ FILE = "file"
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 LABELS = "labels.csv"
+SAMPLE = 4096
+"""Of a large image, so many bytes at its beginning, middle and end tell whether it is still the same."""
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +151,8 @@ class Decoder:
     channels: int = 3
     cache: Path | None = None
     """Where decoded images are kept; None: WSL_CACHE_DIR, or the user's cache directory."""
+    every_byte: bool = False
+    """Whether files are known again by all of their bytes, not by a sample of them."""
 
     def read(self, folder: Path, paths: list[Path]) -> Tensor:
         """Return the images, from the cache if all of their files are still the same."""
@@ -161,12 +165,26 @@ class Decoder:
         return images
 
     def cache_file(self, folder: Path, paths: list[Path]) -> Path:
-        """Return where these images are kept: a name made of every file's name, size and time of change."""
-        digest = hashlib.sha256(f"wsl images 1 {self.size} {self.channels} {folder.resolve()}".encode())
-        for path in paths:
-            state = path.stat()
-            digest.update(f"\n{path.relative_to(folder)} {state.st_size} {state.st_mtime_ns}".encode())
+        """Return where these images are kept: a name made of every file's name, size, time of change and content."""
+        digest = hashlib.sha256(f"wsl images 2 {self.size} {self.channels} {folder.resolve()}".encode())
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for path, state in zip(paths, pool.map(self._state, paths, chunksize=64), strict=True):
+                digest.update(f"\n{path.relative_to(folder)} {state}".encode())
         return (self.cache or _default_cache()) / f"images-{digest.hexdigest()[:32]}.safetensors"
+
+    def _state(self, path: Path) -> str:
+        """Return what tells a file from an earlier one of its name: size, time of change, and content or a sample."""
+        state = path.stat()
+        size = state.st_size
+        with path.open("rb") as file:
+            if self.every_byte or size <= 3 * SAMPLE:
+                content = hashlib.file_digest(file, "sha256")
+            else:
+                content = hashlib.sha256()
+                for place in (0, (size - SAMPLE) // 2, size - SAMPLE):
+                    file.seek(place)
+                    content.update(file.read(SAMPLE))
+        return f"{size} {state.st_mtime_ns} {content.hexdigest()}"
 
 
 def _default_cache() -> Path:
@@ -178,14 +196,16 @@ def _default_cache() -> Path:
 
 def _load_cached(path: Path, shape: tuple[int, ...]) -> Tensor | None:
     """Return the images of a sound cache file, or None: a cache is never worth an error."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     try:
-        images = load_file(path).get("images") if path.is_file() else None
+        with safe_open(str(path), framework="pt") as file:
+            checksum = (file.metadata() or {}).get("sha256")
+            images: Tensor = file.get_tensor("images")
     except (SafetensorError, OSError):
         return None
-    return images if images is not None and images.shape == shape and images.dtype == torch.uint8 else None
+    sound = images.shape == shape and images.dtype == torch.uint8 and checksum == _checksum(images)
+    return images if sound else None
 
 
 def _save_cached(path: Path, images: Tensor) -> None:
@@ -193,6 +213,10 @@ def _save_cached(path: Path, images: Tensor) -> None:
 
     try:
         with replacing(path) as temporary:
-            save_file({"images": images}, temporary)
+            save_file({"images": images}, temporary, metadata={"sha256": _checksum(images)})
     except OSError as error:
         log.warning("decoded images are not kept: %s (choose another place with WSL_CACHE_DIR)", one_line(error))
+
+
+def _checksum(images: Tensor) -> str:
+    return hashlib.sha256(images.numpy().data).hexdigest()

@@ -1,8 +1,8 @@
 """MATLAB's own file format, versions 5 to 7: matrices, sparse matrices, and cell arrays of strings.
 
 scipy reads these files too, but by its own word its reader is not hardened: it takes type codes and sizes from the
-file on trust (scipy issue 25829), so that a damaged file can end the interpreter with a segmentation fault. A
-partial-label file needs a small part of the format, which is read here with every size checked before it is used.
+file on trust, so that a damaged file can end the interpreter with a segmentation fault. A partial-label file needs a
+small part of the format, which is read here with every size checked before it is used, compressed data's included.
 
 A file is a header of 128 bytes and a sequence of elements: a type code and a size, 4 bytes each, then the data,
 padded to 8 bytes. An array is an element of elements (flags, dimensions, name, numbers); it may come compressed.
@@ -10,14 +10,21 @@ padded to 8 bytes. An array is an element of elements (flags, dimensions, name, 
 
 from __future__ import annotations
 
+import itertools
+import os
 import zlib
 from collections.abc import Collection, Iterator
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import attrs
 import numpy as np
 
+from wsl_toolkit.data.formats.size_bounds import Budget
 from wsl_toolkit.errors import DataError
+
+HEADER, TAG = 128, 8
+HEAD = 2**16
+"""Flags, dimensions and name of a variable lie in so many bytes."""
 
 MATRIX, COMPRESSED = 14, 15
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
@@ -40,24 +47,66 @@ class Element:
         return DataError(f"it is damaged at byte {self.start}: an element of type {self.code} cannot be there")
 
 
-def read_version_5(content: bytes, wanted: Collection[str]) -> dict[str, Any]:
-    """Return the wanted variables: arrays, scipy's sparse matrices, or object arrays for cells."""
-    if len(content) < 128 or content[126:128] not in (b"IM", b"MI"):
+def read_version_5(file: BinaryIO, wanted: Collection[str], budget: Budget) -> dict[str, Any]:
+    """Return the wanted variables: arrays, scipy's sparse matrices, or object arrays for cells.
+
+    Of other variables only the name is read, and unpacked if it is compressed.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    start = file.read(HEADER)
+    if len(start) < HEADER or start[126:] not in (b"IM", b"MI"):
         raise DataError(
             "it is not a .mat file of version 5 or later, or it is cut short; MATLAB's `save -v7` writes one"
         )
-    reader = Reader("little" if content[126:128] == b"IM" else "big")
-    found = {}
-    for element in reader.elements(content, 128, len(content)):
-        arrays = [element]
-        if element.code == COMPRESSED:
-            inner = zlib.decompress(content[element.start : element.end])
-            arrays = list(reader.elements(inner, 0, len(inner)))
-        for array in arrays:
-            name, value = reader.array(array, wanted)
-            if name in wanted:
-                found[name] = value
+    reader = Reader("little" if start[126:] == b"IM" else "big")
+    found: dict[str, Any] = {}
+    position = HEADER
+    while position < size:
+        file.seek(position)
+        code, length = reader.tag(file.read(TAG), position)
+        if position + TAG + length > size:
+            raise DataError(f"it is cut short or damaged at byte {position}")
+        read = _inflated if code == COMPRESSED else _plain
+        found |= read(reader, file, (code, length), wanted, budget)
+        position += TAG + length + (0 if code == COMPRESSED else -length % 8)
     return found
+
+
+def _plain(
+    reader: Reader, file: BinaryIO, tag: tuple[int, int], wanted: Collection[str], budget: Budget
+) -> dict[str, Any]:
+    """Return the variable that lies where the file is at, if it is wanted."""
+    code, length = tag
+    place = file.tell()
+    if code != MATRIX:
+        raise Element(code, b"", place, place + length).damaged()
+    name = reader.name(file.read(min(length, HEAD)))
+    if name not in wanted:
+        return {}
+    budget.take(length, f"variable {name!r}")
+    file.seek(place)
+    return {name: reader.array(Element(MATRIX, file.read(length), 0, length))[1]}
+
+
+def _inflated(
+    reader: Reader, file: BinaryIO, tag: tuple[int, int], wanted: Collection[str], budget: Budget
+) -> dict[str, Any]:
+    """Return the compressed variable that lies where the file is at, if it is wanted: first, its name is unpacked."""
+    packed = file.read(tag[1])
+    head = zlib.decompressobj().decompress(packed, TAG + HEAD)
+    code, length = reader.tag(head[:TAG], 0)
+    if code != MATRIX:
+        raise Element(code, b"", 0, 0).damaged()
+    name = reader.name(head[TAG : TAG + length])
+    if name not in wanted:
+        return {}
+    budget.take(length, f"variable {name!r}")
+    stream = zlib.decompressobj()
+    content = stream.decompress(packed, TAG + length)
+    if len(content) < TAG + length or stream.decompress(stream.unconsumed_tail, 1) or not stream.eof:
+        raise DataError(f"it is damaged: variable {name!r} unpacks to another size than it says")
+    return {name: reader.array(Element(MATRIX, content, TAG, TAG + length))[1]}
 
 
 @attrs.frozen
@@ -85,8 +134,20 @@ class Reader:
             yield element
             position = following
 
-    def array(self, element: Element, wanted: Collection[str] | None) -> tuple[str, Any]:
-        """Return an array's name and its value; the value only if it is wanted (None: in any case)."""
+    def tag(self, content: bytes, place: int) -> tuple[int, int]:
+        """Return type code and size of a whole element; a variable is never a small one."""
+        code, length = (int.from_bytes(content[i : i + 4], self.order) for i in (0, 4))
+        if len(content) < TAG or code >> 16:
+            raise DataError(f"it is cut short or damaged at byte {place}")
+        return code, length
+
+    def name(self, content: bytes) -> str:
+        """Return an array's name from the beginning of its content: flags and dimensions come before it."""
+        parts = list(itertools.islice(self.elements(content, 0, len(content)), 3))
+        return self.text(parts[2]) if len(parts) == 3 else ""  # MATLAB's empty array has no name
+
+    def array(self, element: Element) -> tuple[str, Any]:
+        """Return an array's name and its value."""
         if element.code != MATRIX:
             raise element.damaged()
         parts = list(self.elements(element.content, element.start, element.end))
@@ -94,8 +155,6 @@ class Reader:
             return "", None  # MATLAB's empty array
         flags, shape = (self.numbers(part).tolist() for part in parts[:2])
         name = self.text(parts[2])
-        if wanted is not None and name not in wanted:
-            return name, None
         if not flags or len(shape) < 2 or min(shape) < 0:
             raise element.damaged()
         return name, self.value(name, flags[0], shape, parts[3:])
@@ -105,7 +164,7 @@ class Reader:
         kind = flags & 0xFF
         if kind == CELL:
             cells = np.empty(len(parts), dtype=object)
-            cells[:] = [self.array(part, None)[1] for part in parts]
+            cells[:] = [self.array(part)[1] for part in parts]
             return cells
         if kind == CHAR and len(parts) == 1:
             return self.text(parts[0])

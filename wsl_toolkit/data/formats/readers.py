@@ -1,7 +1,6 @@
 """Tables (CSV, TSV, Parquet) and folders of images with candidate sets: a user's own data.
 
-These readers serve the commands on one's own data where no installed dataset reads a file's ending; they are not
-registered, so an installed dataset of the same name or ending takes their place.
+The built-in plugin registers these classes as datasets, like any other; the registry is the one place to look for them.
 """
 
 from __future__ import annotations
@@ -159,17 +158,17 @@ class ImageFolder(LabelledTable):
     grey: bool = param(False, help="one channel instead of three")
     cache: Path | None = param(None, help="where decoded images are kept [default: $WSL_CACHE_DIR or the user's cache]")
 
+    every_byte: bool = param(False, help="know images again by all of their bytes, not by a sample of each file")
+
     def load(self, data_dir: Path) -> Data:
         """Read the images, with the sets of a table or the classes of their folders."""
         from wsl_toolkit.data.formats import images
 
         folder = locate(self.path, data_dir, folder=True)
-        decoder = images.Decoder(size=self.size, channels=1 if self.grey else 3, cache=self.cache)
+        decoder = images.Decoder(
+            size=self.size, channels=1 if self.grey else 3, cache=self.cache, every_byte=self.every_byte
+        )
         labels = self.labels or folder / images.LABELS
         if self.labels is None and not labels.is_file():
             return images.read_class_folders(folder, decoder)
         return images.read_folder(folder, labels, self.layout(), self.file_column, decoder)
-
-
-READERS: tuple[type[Dataset], ...] = (Csv, Parquet, ImageFolder)
-"""The readers that the core brings."""

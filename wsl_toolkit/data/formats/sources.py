@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsl_toolkit.components import Dataset
-from wsl_toolkit.data.formats.readers import READERS
 from wsl_toolkit.errors import DataError, did_you_mean
 from wsl_toolkit.parameters import construct, parameters_of
 from wsl_toolkit.plugins.registry import Registry
@@ -23,10 +22,10 @@ FOLDER = "/"
 
 
 def readers(registry: Registry) -> dict[str, type[Dataset]]:
-    """Return the dataset class for every known ending: the core's own readers, replaced by installed ones."""
+    """Return the installed dataset that reads each known ending."""
     installed: list[type[Dataset]] = [registry.get("dataset", name) for name in registry.names("dataset")]
     found: dict[str, type[Dataset]] = {}
-    for cls in (*READERS, *installed):
+    for cls in installed:
         if PATH in parameters_of(cls):
             found |= dict.fromkeys(cls.suffixes, cls)
     return found
@@ -51,8 +50,6 @@ def load(path: Path, values: Mapping[str, Any], registry: Registry, data_dir: Pa
 
     cls = reader_of(path, registry)
     dataset = construct(cls, {PATH: str(path), **values})
-    if cls in READERS:
-        return dataset.load(data_dir)
     with blame(registry, "dataset", cls.name):
         return dataset.load(data_dir)
 

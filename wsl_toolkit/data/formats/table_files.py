@@ -14,6 +14,7 @@ from torch import Tensor
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import annotators, set_text
 from wsl_toolkit.data.formats.paths import reading
+from wsl_toolkit.data.formats.size_bounds import Budget
 from wsl_toolkit.data.table_schema import MISSING, TableSchema, row_number, text_or_null
 from wsl_toolkit.errors import DataError, LabelError, did_you_mean, one_line
 from wsl_toolkit.labels.candidate_sets import CandidateSets
@@ -27,6 +28,7 @@ CANDIDATES, COMPLEMENTARY, LABEL, ID = "candidates", "complementary", "label", "
 """Columns that are known by these names where the user does not say otherwise."""
 
 NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+NUMBER_BYTES = 8
 MOSTLY = 0.5
 """A text column of which more than this share are numbers is a column of numbers with mistakes in it."""
 
@@ -112,11 +114,9 @@ def named(path: Path, load: Callable[[], T]) -> T:
 def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tuple[pa.Table, Layout]:
     """Read all columns but the ignored ones, numbers as numbers, sets, labels and ids as text; complete the layout."""
     if path.suffix.lower() == ".parquet":
-        import pyarrow.parquet as pq
-
-        columns = pq.read_schema(path).names
+        columns = parquet_columns(path)
         done = layout.completed(columns)
-        table = pq.read_table(path, columns=[name for name in columns if name not in done.ignore])
+        table = read_parquet(path, [name for name in columns if name not in done.ignore])
     else:
         delimiter = delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
         columns = header_of(path, delimiter)
@@ -124,6 +124,26 @@ def read_table(path: Path, layout: Layout, delimiter: str | None = None) -> tupl
         texts = [*done.candidates, *done.categorical, *(c for c in (done.complementary, done.label, done.id) if c)]
         table = parse_csv(path, delimiter, texts, skip=done.ignore, header=columns)
     return table, attrs.evolve(done, ignore=())
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the column names of a Parquet file; each may be used once."""
+    import pyarrow.parquet as pq
+
+    names: list[str] = pq.read_schema(path).names
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"two columns are called {name!r}")
+    return names
+
+
+def read_parquet(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Read some columns of a Parquet file, whose rows may need far more memory than the file has bytes."""
+    import pyarrow.parquet as pq
+
+    rows = pq.read_metadata(path).num_rows
+    Budget.of(path).take(rows * len(columns) * NUMBER_BYTES, f"{rows:,} rows of {len(columns)} columns")
+    return pq.read_table(path, columns=list(columns))
 
 
 def header_of(path: Path, delimiter: str) -> list[str]:
@@ -172,7 +192,12 @@ def parse_csv(
         table = csv.read_csv(
             path,
             read_options=csv.ReadOptions(use_threads=False),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=refuse),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter,
+                newlines_in_values=True,
+                invalid_row_handler=refuse,
+                ignore_empty_lines=len(header) > 1,  # in a single column, an empty line is a missing value
+            ),
             convert_options=csv.ConvertOptions(
                 include_columns=[name for name in header if name not in skip],
                 column_types={name: pa.string() for name in texts},
@@ -275,8 +300,8 @@ def _collect(masks: Iterator[Tensor], table: pa.Table, names: Sequence[str], pla
 def _class_names(layout: Layout, found: set[str], table: pa.Table) -> tuple[str, ...]:
     if layout.classes is not None:
         return layout.classes
-    if layout.label:
-        found = found | {text for text in _label_texts(table, layout.label) if text}
+    if layout.label and not layout.has_sets:  # beside candidate sets, labels are for evaluation: they add no class
+        found = {text for text in _label_texts(table, layout.label) if text}
     return set_text.in_order(found)
 
 
@@ -304,9 +329,10 @@ def _labels(table: pa.Table, layout: Layout, names: Sequence[str]) -> Tensor | N
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])
         value = text[row].as_py()
-        raise LabelError(
-            f"{row_number(row)}, column {layout.label!r}: unknown class {value!r}.{did_you_mean(value, names)}"
-        )
+        hint = did_you_mean(value, names)
+        if layout.classes is None and layout.has_sets:
+            hint += " It is in no candidate set; if it is a class all the same, name all classes with --classes"
+        raise LabelError(f"{row_number(row)}, column {layout.label!r}: unknown class {value!r}.{hint}")
     return torch.from_numpy(codes.fill_null(-1).to_numpy().astype(np.int64))
 
 
