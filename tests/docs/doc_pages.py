@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -141,8 +142,17 @@ def blocks(page: str) -> list[Block]:
 
 def exceptions() -> list[Exception_]:
     """Return every block that is not simply run, with its reason."""
-    values = tomllib.loads((Path(__file__).parent / "blocks.toml").read_text(encoding="utf-8"))
-    return [Exception_(**value) for value in values["block"]]
+    return [Exception_(**value) for value in _listed()["block"]]
+
+
+def data_of(page: str, *, long: bool = False) -> tuple[str, ...]:
+    """Return the real data that a page's blocks read, those that take long included or not."""
+    listed = _listed()["data"]
+    return (*listed.get(page, ()), *(listed["long"].get(page, ()) if long else ()))
+
+
+def _listed() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "blocks.toml").read_text(encoding="utf-8"))
 
 
 def exception_of(block: Block) -> Exception_ | None:
