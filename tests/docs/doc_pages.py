@@ -127,7 +127,7 @@ def without_redirection(words: list[str]) -> list[str]:
 
 def pages() -> list[str]:
     """Return every page that people read, from the root of the checkout."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [str(path.relative_to(ROOT)) for path in found if "_build" not in path.parts]
 
 
