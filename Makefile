@@ -6,13 +6,17 @@ READY := $(VENV)/.ready
 # Tests are spread over processes; PROCESSES=0 runs them one by one.
 PROCESSES ?= auto --maxprocesses=4
 
-.PHONY: demo test test-long audit test-system lint bench docs clean
+.PHONY: demo test test-data test-long audit test-system lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
 
 test: $(READY)
 	$(BIN)/python -m pytest -m "not system and not long" --numprocesses=$(PROCESSES) --dist=loadfile
+
+# The tests of real data, below WSL_DATA_DIR; `make test` skips them where it is not set.
+test-data: $(READY)
+	$(BIN)/python -m pytest -m "data and not system and not long" --require-data --numprocesses=$(PROCESSES)
 
 test-long: $(READY)
 	$(BIN)/python -m pytest -m long --timeout 7200 --durations 0

@@ -1,11 +1,45 @@
-"""Fixtures that all tests share."""
+"""Fixtures that all tests share, and where tests of real data find it."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+DATA_DIR = pytest.StashKey[Path | None]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-data", action="store_true", help="fail tests of real data that is missing, not skip them"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    named = os.environ.get("WSL_DATA_DIR")
+    config.stash[DATA_DIR] = Path(named).expanduser().resolve() if named else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "data_dir" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("data"):
+            raise pytest.UsageError(f'{item.nodeid} uses data_dir: mark it, e.g. with @pytest.mark.data("MNIST")')
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked `data` where its files are missing, and say how to run it."""
+    needed = [str(name) for marker in item.iter_markers("data") for name in marker.args]
+    root = item.config.stash[DATA_DIR]
+    missing = [name for name in needed if root is None or not (root / name).exists()]
+    if missing:
+        where = f"is not below WSL_DATA_DIR={root}" if root else "is real data"
+        reason = f"{missing[0]} {where}: run WSL_DATA_DIR=<the folder that holds {missing[0]}> make test"
+        if item.config.getoption("--require-data"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,9 +50,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_data_but_by_fixture() -> Iterator[None]:
+    """Whoever runs the tests may have set WSL_DATA_DIR: only tests that ask for `data_dir` see what it names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("WSL_DATA_DIR", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
-    """Where the real data lies: WSL_DATA_DIR, or shared/data beside the checkout."""
-    root = Path(os.environ.get("WSL_DATA_DIR") or Path(__file__).parents[2] / "shared" / "data")
-    assert root.is_dir(), f"real data is needed at {root}: set WSL_DATA_DIR to a directory that holds MNIST/ and pll/"
+def data_dir(request: pytest.FixtureRequest) -> Path:
+    """Where the real data lies, for tests marked `data` with the names of what they need there."""
+    root = request.config.stash[DATA_DIR]
+    assert root is not None, "a test that is marked `data` is skipped where WSL_DATA_DIR is not set"
     return root

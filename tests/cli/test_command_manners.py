@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from wsl_toolkit.cli import main
+from wsl_toolkit.cli.common import add_common_options
+from wsl_toolkit.cli.options import component_options
+from wsl_toolkit.components import ROLES
+from wsl_toolkit.plugins.loading import load_plugins
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|4[0-7]|9[0-7]|38|48)[;m]")
 
@@ -48,6 +53,44 @@ def test_every_command_can_be_quiet_verbose_and_teach_itself(name: str) -> None:
         assert short in found.opts
     assert (command.help or "").strip(), f"{name} has no help"
     assert all(p.help for p in command.params if isinstance(p, click.Option)), f"{name} has an option without help"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_roles_may_be_said_in_the_plural(role: str) -> None:
+    one, many = (CliRunner().invoke(main, ["list", word]) for word in (role, f"{role}s"))
+    assert one.exit_code == many.exit_code == 0
+    assert one.output == many.output
+
+
+def test_a_role_that_is_none_is_refused_as_it_was_written() -> None:
+    refused = CliRunner().invoke(main, ["list", "optimisers"])
+    assert refused.exit_code == 2
+    assert "'optimisers' is not one of 'generator', 'estimator'" in refused.output
+
+
+def test_no_option_tells_its_default_twice_or_tells_of_one_that_is_none() -> None:
+    registry = load_plugins().registry
+    for role in ROLES:
+        for name in registry.names(role):
+            for found in component_options(registry.get(role, name), f"{role}-"):
+                assert (found.help or "").count("[default: ") <= 1, f"{name}: {found.help}"
+                assert not re.search(r"default: (None)?\]", found.help or ""), f"{name}: {found.help}"
+
+
+@pytest.mark.parametrize(("arguments", "heard"), [([], 1), (["-q"], 0)])
+def test_a_librarys_warning_is_not_heard_by_who_asked_for_quiet(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], heard: int
+) -> None:
+    monkeypatch.setattr(sys, "warnoptions", [])  # as in a shell; pytest itself may have been started with -W
+
+    @click.command()
+    def advised() -> None:
+        warnings.warn("call optimizer.step() before lr_scheduler.step()", UserWarning, stacklevel=1)
+
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        CliRunner().invoke(add_common_options(advised), arguments, catch_exceptions=False)
+        warnings.warn("and when it has ended, all is as before", UserWarning, stacklevel=1)
+    assert len(caught) == heard + 1
 
 
 @pytest.mark.parametrize("flag", ["--json", "--tracking-uri", "--device", "--quiet"])

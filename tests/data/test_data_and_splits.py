@@ -283,3 +283,15 @@ def test_the_digest_changes_with_every_part_of_the_data():
     }
     assert len(digests) == 7
     assert make() == make()
+
+
+def test_printed_it_is_one_line_of_facts():
+    x = torch.zeros(4, 1, 28, 28, dtype=torch.uint8)
+    sets = CandidateSets.from_sets([[0, 1], [1], [2], [0, 2]], 3)
+    whole = Data(name="made", x=x, y=torch.tensor([0, 1, 2, 0]), num_classes=3, candidates=sets, test_x=x[:2])
+    assert repr(whole) == (
+        "Data(made: 4 examples of 1×28×28 uint8, 3 classes, true labels, candidate sets of mean size 1.50, "
+        "test part of 2)"
+    )
+    partly = Data(name="made", x=x, known_y=torch.tensor([0, -1, 2, -1]), num_classes=3, candidates=sets)
+    assert "2 true labels" in str(partly)

@@ -1,4 +1,4 @@
-"""Every dataset that reads files keeps the contract of datasets, on real files where we have them."""
+"""Every dataset that reads files keeps the contract of datasets, on made files and on real ones."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_files import make_idx_files, partial_labels, write_v5, write_v73
 from PIL import Image
 
 from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
-from wsl_builtins.datasets.torchvision_sets import FashionMnist
+from wsl_builtins.datasets.torchvision_sets import FashionMnist, Mnist
 from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet
 from wsl_toolkit.testing import DatasetContract
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
-    """A directory of made files, and MNIST's successor and lost as they are."""
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of made files, one for each format."""
     root = tmp_path_factory.mktemp("files")
-    (root / "FashionMNIST").symlink_to(data_dir / "FashionMNIST")
-    (root / "lost.mat").symlink_to(data_dir / "pll" / "lost.mat")
+    make_idx_files(root / "FashionMNIST" / "raw")
+    write_v5(root / "v5.mat", partial_labels(n=40))
+    write_v73(root / "v73.mat", partial_labels(n=40), sparse=True)
     rng = np.random.default_rng(0)
     sets = rng.random((40, 3)) < 0.5
     sets[np.arange(40), np.arange(40) % 3] = True
@@ -40,13 +42,14 @@ class TestFiles(DatasetContract):
     @pytest.fixture(
         params=[
             FashionMnist(),
-            Mat(path=Path("lost.mat")),
+            Mat(path=Path("v5.mat")),
+            Mat(path=Path("v73.mat")),
             Npz(path=Path("made.npz")),
             Csv(path=Path("made.csv")),
             Parquet(path=Path("made.parquet")),
             ImageFolder(path=Path("zoo"), size=8, cache=Path("cache")),
         ],
-        ids=lambda component: component.name,
+        ids=lambda component: getattr(component, "path", Path(component.name)).name,
     )
     def component(self, request: pytest.FixtureRequest) -> Any:
         return request.param
@@ -55,3 +58,19 @@ class TestFiles(DatasetContract):
     def contract_data_dir(self, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.chdir(tmp_path)
         return files
+
+
+class TestRealFiles(DatasetContract):
+    @pytest.fixture(
+        params=[
+            pytest.param(Mnist(), marks=pytest.mark.data("MNIST"), id="mnist"),
+            pytest.param(FashionMnist(), marks=pytest.mark.data("FashionMNIST"), id="fashion-mnist"),
+            pytest.param(Mat(path=Path("pll/lost.mat")), marks=pytest.mark.data("pll/lost.mat"), id="lost"),
+        ]
+    )
+    def component(self, request: pytest.FixtureRequest) -> Any:
+        return request.param
+
+    @pytest.fixture
+    def contract_data_dir(self, data_dir: Path) -> Path:
+        return data_dir

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST from their real files; KMNIST and CIFAR from small files made in the original formats."""
+"""Image benchmarks from small files made in the original formats; MNIST and Fashion-MNIST from the real ones too."""
 
 from __future__ import annotations
 
@@ -17,63 +17,20 @@ import torch
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_files import IDX_FILES, make_cifar, make_idx_files
 from torchvision import datasets as tv
 
 from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import DataError, WslError
 
-IDX_FILES = {"train": 20, "t10k": 8}
-
-
-def idx_bytes(array: np.ndarray) -> bytes:
-    """The idx format: 0, 0, 8 for bytes, the number of dimensions, each dimension big-endian, the cells."""
-    return bytes((0, 0, 8, array.ndim)) + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
-
-
-def make_idx_files(folder: Path, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    folder.mkdir(parents=True)
-    made = {}
-    for part, n in IDX_FILES.items():
-        made[f"{part}-images-idx3-ubyte"] = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
-        made[f"{part}-labels-idx1-ubyte"] = (np.arange(n) % 10).astype(np.uint8)
-    for name, array in made.items():
-        (folder / name).write_bytes(idx_bytes(array))
-    return made
-
-
-def make_cifar(root: Path, source: type, monkeypatch: pytest.MonkeyPatch, classes: int) -> dict[str, np.ndarray]:
-    """Write batches as the originals are pickled, and let torchvision expect *their* checksums."""
-    rng = np.random.default_rng(1)
-    folder = root / source.base_folder
-    folder.mkdir(parents=True)
-    key = "labels" if source is tv.CIFAR10 else "fine_labels"
-    made = {}
-
-    def write(name: str, content: dict[str, object]) -> str:
-        data = pickle.dumps(content, protocol=2)
-        (folder / name).write_bytes(data)
-        return hashlib.md5(data).hexdigest()
-
-    def batches(listed: list[list[str]]) -> list[list[str]]:
-        sums = []
-        for name, _ in listed:
-            made[name] = rng.integers(0, 256, (classes, 3072), dtype=np.uint8)
-            sums.append([name, write(name, {"data": made[name], key: list(range(classes))})])
-        return sums
-
-    monkeypatch.setattr(source, "train_list", batches(source.train_list))
-    monkeypatch.setattr(source, "test_list", batches(source.test_list))
-    md5 = write(source.meta["filename"], {source.meta["key"]: [f"class {j}" for j in range(classes)]})
-    monkeypatch.setattr(source, "meta", {**source.meta, "md5": md5})
-    return made
-
 
 @pytest.mark.parametrize(
     ("dataset", "first_labels"),
-    [(Mnist(), [5, 0, 4, 1, 9]), (FashionMnist(), [9, 0, 0, 3, 0])],
-    ids=["mnist", "fashion"],
+    [
+        pytest.param(Mnist(), [5, 0, 4, 1, 9], marks=pytest.mark.data("MNIST"), id="mnist"),
+        pytest.param(FashionMnist(), [9, 0, 0, 3, 0], marks=pytest.mark.data("FashionMNIST"), id="fashion"),
+    ],
 )
 def test_the_real_files_hold_the_published_benchmark(data_dir, dataset, first_labels):
     data = dataset.load(data_dir)
@@ -86,6 +43,7 @@ def test_the_real_files_hold_the_published_benchmark(data_dir, dataset, first_la
     assert data.candidates is None
 
 
+@pytest.mark.data("MNIST")
 def test_mnist_has_the_mean_and_deviation_that_everybody_quotes(data_dir):
     data = Mnist().load(data_dir)
     scaler = data.fit_inputs(torch.arange(len(data.x)))
@@ -93,22 +51,44 @@ def test_mnist_has_the_mean_and_deviation_that_everybody_quotes(data_dir):
     assert float(scaler.spread) == pytest.approx(0.3081, abs=5e-5)
 
 
-def test_a_part_of_a_benchmark_is_its_first_examples_and_the_whole_test_part(data_dir):
-    whole, part = Mnist().load(data_dir), Mnist(examples=100).load(data_dir)
-    assert torch.equal(part.x, whole.x[:100])
-    assert torch.equal(part.y, whole.y[:100])
+@pytest.fixture
+def made_mnist(tmp_path):
+    make_idx_files(tmp_path / "MNIST" / "raw")
+    return tmp_path
+
+
+def test_a_part_of_a_benchmark_is_its_first_examples_and_the_whole_test_part(made_mnist):
+    whole, part = Mnist().load(made_mnist), Mnist(examples=6).load(made_mnist)
+    assert torch.equal(part.x, whole.x[:6])
+    assert torch.equal(part.y, whole.y[:6])
+    assert torch.equal(part.test_x, whole.test_x)
     assert torch.equal(part.test_y, whole.test_y)
     assert part.digest() != whole.digest()
-    with pytest.raises(DataError, match="mnist has 60000 training examples, not 60001"):
-        Mnist(examples=60_001).load(data_dir)
+    with pytest.raises(DataError, match="mnist has 20 training examples, not 21"):
+        Mnist(examples=21).load(made_mnist)
 
 
-def test_kmnist_is_read_from_its_original_format(tmp_path):
-    made = make_idx_files(tmp_path / "KMNIST" / "raw")
-    data = Kmnist().load(tmp_path)
+@pytest.mark.parametrize(
+    ("dataset", "first_class"), [(Mnist(), "0 - zero"), (FashionMnist(), "T-shirt/top"), (Kmnist(), "o")]
+)
+def test_mnist_and_its_successors_are_read_from_their_original_format(tmp_path, dataset, first_class):
+    made = make_idx_files(tmp_path / dataset.folder)
+    data = dataset.load(tmp_path)
     assert np.array_equal(data.x[:, 0].numpy(), made["train-images-idx3-ubyte"])
+    assert np.array_equal(data.y.numpy(), made["train-labels-idx1-ubyte"])
+    assert np.array_equal(data.test_x[:, 0].numpy(), made["t10k-images-idx3-ubyte"])
     assert np.array_equal(data.test_y.numpy(), made["t10k-labels-idx1-ubyte"])
-    assert data.class_names[0] == "o"
+    assert data.x.dtype == torch.uint8
+    assert data.class_names[0] == first_class
+    assert data.candidates is None
+
+
+def test_images_are_scaled_by_the_mean_and_deviation_of_all_their_pixels(made_mnist):
+    data = Mnist().load(made_mnist)
+    scaler = data.fit_inputs(torch.arange(len(data.x)))
+    pixels = data.x.double() / 255
+    assert float(scaler.shift) == pytest.approx(float(pixels.mean()), abs=1e-6)
+    assert float(scaler.spread) == pytest.approx(float(pixels.std(correction=0)), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +135,14 @@ def test_a_broken_idx_file_is_named(tmp_path, damage, words):
     assert "--dataset-download" in str(caught.value)
 
 
+def test_a_truncated_file_is_named_with_the_bytes_that_it_should_have(made_mnist):
+    images = made_mnist / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte has 1,000 bytes instead of 15,696"):
+        Mnist().load(made_mnist)
+
+
+@pytest.mark.data("MNIST")
 def test_a_truncated_copy_of_the_real_mnist_is_named(tmp_path, data_dir):
     raw = tmp_path / "MNIST" / "raw"
     raw.mkdir(parents=True)

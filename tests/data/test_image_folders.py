@@ -67,6 +67,20 @@ def test_a_class_may_be_called_train(tmp_path):
     assert ImageFolder(path=tmp_path / "rail").load(HERE).class_names == ("bus", "train")
 
 
+def test_photographs_in_jpeg_are_read_as_their_decoder_gives_them(tmp_path):
+    rng = np.random.default_rng(0)
+    for part, name in (("train", "ship"), ("train", "truck"), ("test", "ship"), ("test", "truck")):
+        path = tmp_path / "photos" / part / name / "0001.jpg"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(path, quality=90)
+    data = ImageFolder(path=tmp_path / "photos").load(HERE)
+    assert data.class_names == ("ship", "truck")
+    assert data.x.shape == data.test_x.shape == (2, 3, 32, 32)
+    first = np.asarray(Image.open(tmp_path / "photos" / "train" / data.ids[0]).convert("RGB"))
+    assert np.array_equal(data.x[0].permute(1, 2, 0).numpy(), first)
+
+
+@pytest.mark.data("cifar10-jpg.tar.xz")
 def test_the_jpeg_copy_of_cifar_10_is_read(tmp_path, data_dir):
     # The archive opens with one training class after the other: a few images of the first, one of the second.
     classes: dict[str, int] = {}

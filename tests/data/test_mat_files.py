@@ -14,6 +14,8 @@ from damaging import damage, loads_or_says_why
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from made_files import partial_labels as variables
+from made_files import write_v5, write_v73
 from scipy.io import loadmat, savemat
 from scipy.sparse import csc_matrix
 
@@ -34,9 +36,9 @@ def read_content(content: bytes, wanted: list[str]) -> dict:
 @pytest.mark.parametrize(
     ("name", "n", "num_classes", "features", "mean_size", "singletons"),
     [
-        ("lost", 1122, 16, 108, 2.23, 67),
-        ("MSRCv2", 1758, 23, 48, 3.16, 140),
-        ("BirdSong", 4998, 13, 38, 2.18, 1632),
+        pytest.param("lost", 1122, 16, 108, 2.23, 67, marks=pytest.mark.data("pll/lost.mat")),
+        pytest.param("MSRCv2", 1758, 23, 48, 3.16, 140, marks=pytest.mark.data("pll/MSRCv2.mat")),
+        pytest.param("BirdSong", 4998, 13, 38, 2.18, 1632, marks=pytest.mark.data("pll/BirdSong.mat")),
     ],
 )
 def test_the_real_files_have_the_published_numbers(data_dir, name, n, num_classes, features, mean_size, singletons):
@@ -49,43 +51,6 @@ def test_the_real_files_have_the_published_numbers(data_dir, name, n, num_classe
     assert data.candidates.full_count == 0
     assert data.test_x is None
     assert bool(data.candidates.mask().gather(1, data.y.unsqueeze(1)).all()), "a true label is outside its set"
-
-
-def variables(n: int = 5, num_classes: int = 3, features: int = 2) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    labels = np.arange(n) % num_classes
-    target = np.zeros((num_classes, n))
-    target[labels, np.arange(n)] = 1
-    partial = target.copy()
-    partial[(labels + 1) % num_classes, np.arange(n)] = 1
-    return {"data": rng.normal(size=(n, features)), "partial_target": partial, "target": target}
-
-
-def write_v73(
-    path: Path, content: dict[str, np.ndarray], *, sparse: bool, class_names: list[str] | None = None
-) -> None:
-    """Write what MATLAB's `save -v7.3` writes: a 512-byte header, then HDF5 with arrays transposed."""
-    with h5py.File(path, "w", userblock_size=512) as file:
-        for name, array in content.items():
-            if sparse and name != "data":
-                matrix = csc_matrix(array)
-                group = file.create_group(name)
-                group.attrs["MATLAB_class"] = np.bytes_("double")
-                group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
-                group["jc"] = matrix.indptr.astype(np.uint64)
-                if matrix.nnz:
-                    group["data"], group["ir"] = matrix.data, matrix.indices.astype(np.uint64)
-            else:
-                file[name] = array.T
-                file[name].attrs["MATLAB_class"] = np.bytes_("double")
-        if class_names:
-            for i, text in enumerate(class_names):
-                file[f"#refs#/{i}"] = np.array([[ord(c)] for c in text], dtype=np.uint16)
-            references = np.array([[file[f"#refs#/{i}"].ref for i in range(len(class_names))]], dtype=h5py.ref_dtype)
-            file.create_dataset("class_names", data=references.T, dtype=h5py.ref_dtype)
-    header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created by a test, HDF5 schema 1.00 .".ljust(124) + b"\x00\x02IM"
-    with path.open("r+b") as file:
-        file.write(header)
 
 
 @pytest.fixture(params=["v5 dense", "v5 sparse", "v7.3 dense", "v7.3 sparse"])
@@ -221,6 +186,7 @@ def test_without_h5py_the_remedy_is_named(tmp_path, monkeypatch):
         Mat(path=tmp_path / "new.mat").load(HERE)
 
 
+@pytest.mark.data("pll")
 @pytest.mark.parametrize("name", ["lost", "MSRCv2", "BirdSong"])
 def test_the_real_files_read_as_scipy_reads_them(data_dir, name):
     path = data_dir / "pll" / f"{name}.mat"
@@ -302,6 +268,18 @@ def test_a_missing_file_is_looked_for_in_both_places(tmp_path):
         Mat(path=tmp_path).load(HERE)
 
 
+@pytest.mark.parametrize("keep", [0, 1, 64, 127, 128, 200, 1000, 20_000])
+def test_a_truncated_file_is_one_line(tmp_path, keep):
+    write_v5(tmp_path / "whole.mat", variables(n=600, features=50))
+    whole = (tmp_path / "whole.mat").read_bytes()
+    assert len(whole) > 20_000
+    (tmp_path / "cut.mat").write_bytes(whole[:keep])
+    with pytest.raises(WslError, match=r"cut\.mat") as caught:
+        Mat(path=tmp_path / "cut.mat").load(HERE)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.data("pll/lost.mat")
 @pytest.mark.parametrize("keep", [0, 1, 64, 127, 128, 200, 1000, 20_000, 900_000])
 def test_a_truncated_real_file_is_one_line(tmp_path, data_dir, keep):
     (tmp_path / "cut.mat").write_bytes((data_dir / "pll" / "lost.mat").read_bytes()[:keep])
@@ -332,6 +310,16 @@ def test_no_damage_ends_in_a_traceback(tmp_path, version, places, cut):
 # ------------------------------------------------------------------- writing
 
 
+def test_a_file_laid_out_as_the_communitys_survives_being_written(tmp_path):
+    write_v5(tmp_path / "made.mat", variables(n=40, num_classes=4, features=6))
+    data = Mat(path=tmp_path / "made.mat").load(HERE)
+    Mat(path=tmp_path / "again.mat").write(data, HERE)
+    again = Mat(path=tmp_path / "again.mat").load(HERE)
+    assert again.digest() == data.digest()
+    assert again.candidates == data.candidates
+
+
+@pytest.mark.data("pll/lost.mat")
 def test_the_real_files_survive_being_written(tmp_path, data_dir):
     data = Mat(path=data_dir / "pll" / "lost.mat").load(HERE)
     Mat(path=tmp_path / "lost.mat").write(data, HERE)

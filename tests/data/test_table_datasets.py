@@ -11,6 +11,7 @@ import torch
 from damaging import damage, loads_or_says_why
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_files import partial_labels, write_v5
 
 from wsl_builtins.datasets import DATASETS
 from wsl_builtins.datasets.mat import Mat
@@ -32,11 +33,21 @@ def test_tables_are_registered_as_datasets():
     assert {"csv", "parquet", "image-folder", "mat", "npz"} <= {cls.name for cls in DATASETS}
 
 
+@pytest.mark.parametrize("kind", [Csv, Parquet])
+def test_a_mat_file_and_its_export_train_on_the_same_bits(tmp_path, kind):
+    write_v5(tmp_path / "made.mat", partial_labels(n=200, num_classes=12, features=7))
+    check_export(Mat(path=tmp_path / "made.mat").load(HERE), kind(path=tmp_path / f"made.{kind.name}"))
+
+
+@pytest.mark.data("pll")
 @pytest.mark.parametrize("name", ["lost", "MSRCv2", "BirdSong"])
 @pytest.mark.parametrize("kind", [Csv, Parquet])
 def test_a_real_file_and_its_export_train_on_the_same_bits(tmp_path, data_dir, name, kind):
     data = Mat(path=data_dir / "pll" / f"{name}.mat").load(HERE)
-    table = kind(path=tmp_path / f"{name}.{kind.name}")
+    check_export(data, kind(path=tmp_path / f"{name}.{kind.name}"))
+
+
+def check_export(data: Data, table: Csv | Parquet) -> None:
     table.write(data, HERE)
     again = table.load(HERE)
     assert torch.equal(again.x, data.x)

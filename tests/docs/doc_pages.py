@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -126,7 +127,7 @@ def without_redirection(words: list[str]) -> list[str]:
 
 def pages() -> list[str]:
     """Return every page that people read, from the root of the checkout."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [str(path.relative_to(ROOT)) for path in found if "_build" not in path.parts]
 
 
@@ -141,8 +142,17 @@ def blocks(page: str) -> list[Block]:
 
 def exceptions() -> list[Exception_]:
     """Return every block that is not simply run, with its reason."""
-    values = tomllib.loads((Path(__file__).parent / "blocks.toml").read_text(encoding="utf-8"))
-    return [Exception_(**value) for value in values["block"]]
+    return [Exception_(**value) for value in _listed()["block"]]
+
+
+def data_of(page: str, *, long: bool = False) -> tuple[str, ...]:
+    """Return the real data that a page's blocks read, those that take long included or not."""
+    listed = _listed()["data"]
+    return (*listed.get(page, ()), *(listed["long"].get(page, ()) if long else ()))
+
+
+def _listed() -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "blocks.toml").read_text(encoding="utf-8"))
 
 
 def exception_of(block: Block) -> Exception_ | None:

@@ -18,6 +18,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -28,6 +29,7 @@ from doc_pages import (
     Block,
     Exception_,
     blocks,
+    data_of,
     exception_of,
     exceptions,
     pages,
@@ -43,6 +45,7 @@ SAMPLED = [
     f"docs/reference/{name}.md"
     for name in ("generators/query", "estimators/cc", "datasets/csv", "datasets/image-folder")
 ]
+BUNDLED = [page for page in REFERENCE if not data_of(page)]
 LONG = [page for page in WITH_CODE if any(e.page == page and e.how == "long" for e in exceptions())]
 QUICK = ["README.md"]
 """Carried out by `make test`; the others, which train for minutes, by `make test-system`."""
@@ -149,9 +152,10 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 class Reader:
     """Somebody who does what a page says, from top to bottom, in a directory of their own."""
 
-    def __init__(self, folder: Path, binaries: Path, data_dir: Path) -> None:
+    def __init__(self, folder: Path, binaries: Path, data_dir: Path | None = None) -> None:
         self.folder = folder
-        (folder / "data").symlink_to(data_dir)  # the default of --data-dir, so that messages name it as printed
+        if data_dir is not None:
+            (folder / "data").symlink_to(data_dir)  # the default of --data-dir, so that messages name it as printed
         self.names: dict = {"__name__": "__main__"}
         self.servers: list[subprocess.Popen] = []
         own = Path(sys.executable).parent
@@ -252,8 +256,15 @@ class Reader:
 
 
 @pytest.fixture
-def reader(tmp_path: Path, binaries: Path, data_dir: Path) -> Reader:
-    return Reader(tmp_path, binaries, data_dir)
+def reader(tmp_path: Path, binaries: Path, request: pytest.FixtureRequest) -> Reader:
+    """A reader who has real data only if the test says that it needs some."""
+    needs_data = request.node.get_closest_marker("data") is not None
+    return Reader(tmp_path, binaries, request.getfixturevalue("data_dir") if needs_data else None)
+
+
+def needing(data: tuple[str, ...], page: str) -> Any:
+    """A page as a parameter, marked with the real data that its blocks read."""
+    return pytest.param(page, marks=[pytest.mark.data(*data)] if data else [])
 
 
 @pytest.mark.parametrize("page", QUICK)
@@ -263,7 +274,7 @@ def test_the_front_page_works_as_printed(page: str, reader: Reader) -> None:
 
 @pytest.mark.system
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("page", REST)
+@pytest.mark.parametrize("page", [needing(data_of(page), page) for page in REST])
 def test_the_page_works_as_printed(page: str, reader: Reader) -> None:
     reader.follow(page)
 
@@ -272,27 +283,33 @@ def test_the_page_works_as_printed(page: str, reader: Reader) -> None:
 @pytest.mark.timeout(3000)
 def test_the_examples_of_the_reference_work_as_printed(reader: Reader) -> None:
     """The Python of every page, and the commands of one page for each role: all in one directory, with one database."""
-    for page in REFERENCE:
+    for page in BUNDLED:
         reader.follow(page, languages=("python", *SHELLS) if page in SAMPLED else ("python",))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_every_command_of_the_reference_works_as_printed(reader: Reader) -> None:
-    for page in REFERENCE:
+    for page in BUNDLED:
         reader.follow(page)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("page", [needing(data_of(page), page) for page in REFERENCE if page not in BUNDLED])
+def test_the_example_on_real_data_works_as_printed(page: str, reader: Reader) -> None:
+    reader.follow(page)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("page", LONG)
+@pytest.mark.parametrize("page", [needing(data_of(page, long=True), page) for page in LONG])
 def test_the_page_works_as_printed_with_what_takes_long(page: str, reader: Reader) -> None:
     reader.follow(page, long=True)
 
 
-def test_the_reader_notices_what_is_not_as_printed(tmp_path: Path, binaries: Path, data_dir: Path) -> None:
+def test_the_reader_notices_what_is_not_as_printed(tmp_path: Path, binaries: Path) -> None:
     """A test of the tests: a wrong output, a wrong exit code and a wrong print are all found."""
-    reader = Reader(tmp_path, binaries, data_dir)
+    reader = Reader(tmp_path, binaries)
     good = "$ wsl list estimator\nestimators\nppl …\n$ wsl show estimator pqr\nError: …\n"
     reader.do(Block("x.md", 1, "console", good))
     for language, text in (

@@ -223,3 +223,13 @@ def test_equality_is_by_content_and_names():
     with pytest.raises(TypeError):
         hash(sets)
     assert repr(sets) == "CandidateSets(n=2, classes=3, mean size=1.50, storage=dense)"
+
+
+def test_printed_they_are_the_facts_and_the_first_sets():
+    few = CandidateSets.from_sets([[0, 1], [2]], 3, ["cat", "dog", "goose"])
+    assert str(few) == "2 candidate sets of 3 classes, mean size 1.50:\n  {cat, dog}\n  {goose}"
+    many = CandidateSets.from_mask(torch.ones(7_000, 12, dtype=torch.bool))
+    lines = str(many).splitlines()
+    assert lines[0] == "7,000 candidate sets of 12 classes, mean size 12.00:"
+    assert lines[1] == "  {0, 1, 2, 3, 4, 5, 6, 7, … 4 more}"
+    assert lines[6:] == ["  … and 6,995 more"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,14 +52,6 @@ class TestBackbones(BackboneContract):
 
 class TestBundledData(DatasetContract):
     component = load_plugins().registry.get("dataset", "digits")()
-
-
-class TestMnist(DatasetContract):
-    component = load_plugins().registry.get("dataset", "mnist")()
-
-    @pytest.fixture
-    def contract_data_dir(self, data_dir: Path) -> Path:
-        return data_dir
 
 
 class TestEveryDatasetWithoutItsFiles(ComponentContract):

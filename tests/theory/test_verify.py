@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import ClassVar
@@ -10,10 +11,12 @@ import attrs
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from wsl_toolkit import Estimator, Generator, Kind, Setting
 from wsl_toolkit.cli import main
 from wsl_toolkit.cli import verify as command
+from wsl_toolkit.cli.verify_table import show
 from wsl_toolkit.plugins.loading import Plugins, load_plugins
 from wsl_toolkit.plugins.registry import Owner, Registry
 from wsl_toolkit.theory.verification import TRUE_CONFIDENCE, Verdict, made_instances, verify
@@ -155,6 +158,28 @@ def test_all_promises_of_the_builtins_hold_and_the_command_says_so(wsl):
     assert result.exit_code == 0, result.output
     assert "All promises hold" in result.stdout
     assert "unbiased: the bias is 0" in result.stdout  # the legend
+
+
+def test_the_table_fits_eighty_columns_and_folds_what_can_be_judged_nowhere():
+    registry = load_plugins().registry
+    chosen = ["ppl", "pico", "pop", "able"]
+    matrix = verify(registry, [(name, {}) for name in chosen], [(name, {}) for name in registry.names("generator")], 3)
+    out = Console(width=80, file=io.StringIO(), highlight=False)
+    show(matrix, out)
+    shown = out.file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    words = " ".join(shown.split())
+    assert "not shown, because each needs more of the network than its logits: able, pico, pop" in words
+    assert "n/a[" not in words
+    assert "exact sum over all 6 candidate sets (neither empty nor full), at 12 instances" in words
+
+
+def test_what_a_single_generator_cannot_give_is_a_footnote_in_its_column(registry):
+    matrix = verify(registry, [("ppl", {}), ("cc", {})], [("cl", {}), ("lawless", {})], 3)
+    out = Console(width=80, file=io.StringIO(), highlight=False)
+    show(matrix, out)
+    assert out.file.getvalue().count("n/a[1]") == 2
+    assert out.file.getvalue().count("no exact probability") == 1
 
 
 def test_json_is_one_document_with_a_cell_for_each_pair(wsl):

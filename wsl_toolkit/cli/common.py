@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,9 @@ def _keep(key: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value:
             ctx.meta[key] = True
+            if key == QUIET and not sys.warnoptions:
+                # Libraries' advice to programmers (torch's, say); our own warnings do not go through this module.
+                ctx.with_resource(warnings.catch_warnings(action="ignore"))
 
     return keep
 

@@ -82,7 +82,8 @@ def _how(proof: Proof, num_classes: int) -> str:
         at += f", at {proof.num_classes} classes ({num_classes} are too many to enumerate)"
     if proof.method == "sampling":
         return f"not refuted by a statistical test of draws at {at}"
-    return f"proven by enumeration of all {2**proof.num_classes - 2:,} sets at {at}"
+    sets = f"all {2**proof.num_classes - 2:,} sets for each label"
+    return f"proven by enumeration of {sets}, at {at} and these parameters"
 
 
 def _mark(verdict: Verdict) -> str:
@@ -140,7 +141,10 @@ def _estimate(estimate: Estimate) -> str:
 def show_map(placements: Sequence[Placement], num_classes: int, figure: Path | None) -> None:
     """Print every generator's place, from the narrowest region to the widest."""
     out = console()
-    out.print(f"{num_classes} classes, default parameters; proven by enumeration of all sets unless it says otherwise")
+    enumerated = {p.proof.num_instances for p in placements if p.proof is not None and p.proof.method == "enumeration"}
+    at = f" at {enumerated.pop()} instances" if len(enumerated) == 1 else ""
+    sets = f"all {2**num_classes - 2:,} sets for each label{at}"
+    out.print(f"{num_classes} classes, default parameters; proven by enumeration of {sets} unless it says otherwise")
     out.print()
     order = {setting: position for position, setting in enumerate([*Setting, None])}
     width = max(len(placement.generator) for placement in placements)

@@ -10,16 +10,23 @@ import click
 
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.cli.options import RoleType
 from wsl_toolkit.components import ROLES, Estimator, Generator
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Entry
 
 
 @click.command("list")
-@click.argument("role", required=False, type=click.Choice(list(ROLES)))
+@click.argument("role", required=False, type=RoleType())
 @json_option
 def list_components(role: str | None, as_json: bool) -> None:
-    """List the installed components, of one ROLE or of all."""
+    """List the installed components, of one ROLE or of all.
+
+    \b
+    Examples:
+      wsl list
+      wsl list estimators
+    """
     plugins = load_plugins()
     registry = plugins.registry
     if failed := [record for record in plugins.records if record.failure]:

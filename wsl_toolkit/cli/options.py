@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.parameters import Parameter, coerce, parameters_of, plain
 
@@ -46,11 +47,7 @@ def component_options(cls: type, prefix: str) -> list[click.Option]:
     options = []
     for parameter in parameters_of(cls).values():
         flag = f"--{prefix}{parameter.name.replace('_', '-')}"
-        default = parameter.default
-        shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(plain(default))
-        notes = [
-            note for note in (parameter.bounds.describe(), "" if parameter.required else f"default: {shown}") if note
-        ]
+        notes = [note for note in (parameter.bounds.describe(), _default_note(parameter)) if note]
         help_text = f"{parameter.help}  [{'; '.join(notes)}]" if notes else parameter.help
         # `--dataset-download` alone means yes.
         alone: dict[str, Any] = {"is_flag": False, "flag_value": "yes"} if parameter.type is bool else {}
@@ -64,6 +61,26 @@ def component_options(cls: type, prefix: str) -> list[click.Option]:
             )
         )
     return options
+
+
+def _default_note(parameter: Parameter) -> str:
+    """Return what the help adds about a default: nothing where there is none, or where its own words say it."""
+    default = parameter.default
+    if parameter.required or default is None or default == () or "[default: " in parameter.help:
+        return ""
+    return f"default: {','.join(map(str, default)) if isinstance(default, tuple) else plain(default)}"
+
+
+class RoleType(click.Choice):  # type: ignore[type-arg]  # generic only in newer clicks
+    """A role of components, in the singular or the plural."""
+
+    def __init__(self) -> None:
+        super().__init__(list(ROLES))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take `estimators` for `estimator`."""
+        singular = value.removesuffix("s") if isinstance(value, str) else value
+        return super().convert(singular if singular in ROLES else value, param, ctx)
 
 
 class ComponentCommand(click.Command):

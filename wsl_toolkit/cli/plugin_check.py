@@ -21,6 +21,14 @@ from wsl_toolkit.plugins.source_tree import Checkout
 
 CONTRACTS = "wsl_toolkit.testing.installed"
 
+OUTCOMES = {
+    "passed": "[green]ok[/]     ",
+    "failed": "[bold red]failed[/] ",
+    "not applicable": "n/a    ",
+    "skipped": "skipped",
+}
+"""What may become of a check, and how a line about it begins."""
+
 
 @click.command("check")
 @click.argument("target", default=".", metavar="[PATH|NAME]")
@@ -63,12 +71,12 @@ def check_plugin(
             raise PluginError(f"none of the plugins of {distribution} was found when plugins were loaded")
         checks = child.checks(distribution, tests) if any(not record["failure"] for record in records) else []
     broken = sum(bool(record["failure"]) for record in records)
-    failed = [check for check in checks if check["outcome"] == "failed"]
+    counts = {outcome: sum(check["outcome"] == outcome for check in checks) for outcome in OUTCOMES}
     if as_json:
-        print_json({"distribution": distribution, "plugins": records, "checks": checks})
+        print_json({"distribution": distribution, "plugins": records, "counts": counts, "checks": checks})
     else:
-        _report(records, checks, failed)
-    ctx.exit(1 if broken or failed or not checks else 0)
+        _report(records, checks, counts)
+    ctx.exit(1 if broken or counts["failed"] or not checks else 0)
 
 
 class Child:
@@ -137,7 +145,7 @@ def _installed(name: str) -> str:
     return found.distribution
 
 
-def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
+def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], counts: dict[str, int]) -> None:
     out = console()
     for record in records:
         title = PluginRecord(
@@ -150,22 +158,21 @@ def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], failed:
             out.print(f"  [bold yellow]warning[/] {escape(warning)}")
     own = [check for check in checks if check["kind"] == "own test"]
     if own:
-        passes = sum(check["outcome"] == "passed" for check in own)
-        out.print(f"  {passes} of the project's {len(own)} own tests passed")
+        found = {outcome: sum(check["outcome"] == outcome for check in own) for outcome in OUTCOMES}
+        others = "".join(f", {n} {outcome}" for outcome, n in found.items() if n and outcome != "passed")
+        out.print(f"  {found['passed']} of the project's {len(own)} own tests passed{others}")
     for check in checks:
-        passed = check["outcome"] == "passed"
-        if passed and check["kind"] == "own test":
+        if check["kind"] == "own test" and check["outcome"] != "failed":
             continue
-        word = "[green]ok[/]     " if passed else "[bold red]failed[/] "
-        why = "" if passed else f": {escape(check['why'])}"
-        out.print(f"  {word} {escape(_claim(check))}{why}")
+        why = f": {escape(check['why'])}" if check["why"] else ""
+        out.print(f"  {OUTCOMES[check['outcome']]} {escape(_claim(check))}{why}")
     broken = sum(bool(record["failure"]) for record in records)
-    if broken or failed:
-        count = broken + len(failed)
-        out.print(f"[bold red]{count} {'thing is' if count == 1 else 'things are'} wrong.[/]")
-    elif checks:
-        out.print(f"[bold green]All {len(checks)} checks passed.[/]")
-    else:
+    if broken:
+        out.print(f"[bold red]{broken} {'plugin' if broken == 1 else 'plugins'} cannot be loaded.[/]")
+    if checks:
+        told = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n or outcome in ("passed", "failed"))
+        out.print(f"[bold {'red' if counts['failed'] else 'green'}]{told}.[/]")
+    elif not broken:
         out.print("[bold red]Nothing was checked:[/] the plugin registers no component.")
 
 

@@ -12,13 +12,14 @@ from rich.table import Table
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.complete import names_of_role
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.components import ROLES, Component, Estimator, Generator
+from wsl_toolkit.cli.options import RoleType
+from wsl_toolkit.components import Component, Estimator, Generator
 from wsl_toolkit.parameters import parameters_of, plain
 from wsl_toolkit.plugins.loading import load_plugins
 
 
 @click.command()
-@click.argument("role", type=click.Choice(list(ROLES)))
+@click.argument("role", type=RoleType())
 @click.argument("name", shell_complete=names_of_role)
 @json_option
 def show(role: str, name: str, as_json: bool) -> None:

@@ -80,9 +80,9 @@ def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
 def verify(ctx: click.Context, /, **options: Any) -> None:
     """Show who is unbiased where: every estimator under every generator, every candidate set enumerated.
 
-    The bias is exact, at random p(y|x) and logits, with the true p(y|x) in the confidences. Estimators that do not
-    claim unbiasedness are judged by the minimiser of their expected loss. Give a single --estimator or --generator
-    to set its parameters.
+    The bias is exact at each of 12 random p(y|x) and logits (4 for 7 classes and more), with the true p(y|x) in the
+    confidences; other points are not tried. Estimators that do not claim unbiasedness are judged by the minimiser of
+    their expected loss. Give a single --estimator or --generator to set its parameters.
     """
     import torch
 

@@ -17,6 +17,9 @@ from wsl_toolkit.theory.verification import TRUE_CONFIDENCE, Cell, Column, Matri
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+WIDTH = 100
+"""Sentences are wrapped at this width even where a terminal is wider."""
+
 LABEL_WIDTH = 20
 COLUMN_WIDTH = 10
 
@@ -28,10 +31,10 @@ SHORT_KIND = {
 }
 
 LEGEND = (
-    ("✓", "unbiased: the bias is 0 up to rounding at every p(y|x) and logits tried"),
+    ("✓", "unbiased: the bias is 0 up to rounding at every one of these instances"),
     ("+0.31", "biased: the largest bias found"),
-    ("≥", "an upper bound of the risk, as far as tried; <: below the risk somewhere, by so much"),
-    ("◆", "bias n/a, but the minimiser of the expected loss has the right class everywhere tried; ◇: in so many"),
+    ("≥", "an upper bound of the risk at all of them; <: below the risk somewhere, by so much"),
+    ("◆", "bias n/a, but the minimiser of the expected loss has the right class at all of them; ◇: at so many"),
     ("( )", "not promised: the generator is outside what the estimator declares"),
     ("✗", "promised, and not so: a defect"),
     ("σ", "standard deviation of the loss of one example given x"),
@@ -59,11 +62,19 @@ def symbol(cell: Cell, instances: int) -> str:
 
 def show(matrix: Matrix, out: Console) -> None:
     """Print the matrix in as many pieces as the width asks for, then notes and legend."""
-    notes = footnotes(matrix)
-    out.print(f"[bold]estimators × generators, K = {matrix.num_classes}, every candidate set enumerated[/]\n")
-    for columns in _pieces(matrix.columns, out):
-        out.print(_table(matrix, columns, notes))
+    folded = nowhere_applicable(matrix)
+    hidden = {name for names in folded.values() for name in names}
+    rows = [row for row in matrix.rows if row.name not in hidden]
+    notes = footnotes(matrix, rows)
+    out.print(f"[bold]estimators × generators, K = {matrix.num_classes}[/]")
+    out.print(Text(enumerated(matrix), style="dim"), width=min(out.width, WIDTH))
+    out.print()
+    for columns in _pieces(matrix.columns, out) if rows else ():
+        out.print(_table(matrix, rows, columns, notes))
         out.print()
+    for reason, names in folded.items():
+        told = f"not shown, because each {reason}: {', '.join(names)}"
+        out.print(Text(told), width=min(out.width, WIDTH))
     for message, number in notes.items():
         out.print(f"\\[{number}] {escape(message)}")
     for column in matrix.columns:
@@ -80,10 +91,33 @@ def show(matrix: Matrix, out: Console) -> None:
     out.print(_summary(matrix))
 
 
-def footnotes(matrix: Matrix) -> dict[str, int]:
+def enumerated(matrix: Matrix) -> str:
+    """Say exactly what was summed over, and at which points."""
+    sets, n = 2**matrix.num_classes - 2, matrix.instances
+    return (
+        f"Each cell is an exact sum over all {sets:,} candidate sets (neither empty nor full), at {n} instances: {n} "
+        f"random p(y|x), each with random logits, and confidences from the true p(y|x). What it says holds at these "
+        f"{n} points; other points were not tried."
+    )
+
+
+def nowhere_applicable(matrix: Matrix) -> dict[str, list[str]]:
+    """Return the estimators that could be judged under no generator, by the reason that they share."""
+    found: dict[str, list[str]] = {}
+    for row in matrix.rows:
+        cells = [matrix.cells[row.name, column.name] for column in matrix.columns]
+        reasons = {cell.message.removeprefix(f"{row.name} ") for cell in cells}
+        if len(reasons) == 1 and all(cell.verdict is Verdict.NOT_APPLICABLE for cell in cells):
+            reason = reasons.pop()
+            if cells[0].message.startswith(f"{row.name} "):  # it is about the estimator, not about the generators
+                found.setdefault(reason, []).append(row.name)
+    return found
+
+
+def footnotes(matrix: Matrix, rows: Sequence[Row]) -> dict[str, int]:
     """Number the messages of cells that could not be judged; the same message gets the same number."""
     notes: dict[str, int] = {}
-    for row in matrix.rows:
+    for row in rows:
         for column in matrix.columns:
             message = matrix.cells[row.name, column.name].message
             if message:
@@ -92,14 +126,14 @@ def footnotes(matrix: Matrix) -> dict[str, int]:
 
 
 def _pieces(columns: Sequence[Column], out: Console) -> Iterator[Sequence[Column]]:
-    """Split the columns into pieces of like width that fit a terminal; a pipe takes them all."""
-    fit = max(1, (out.width - LABEL_WIDTH) // COLUMN_WIDTH) if out.is_terminal else len(columns)
+    """Split the columns into pieces of like width that fit the width: 80 columns where nothing says otherwise."""
+    fit = max(1, (out.width - LABEL_WIDTH) // COLUMN_WIDTH)
     width = math.ceil(len(columns) / math.ceil(len(columns) / fit))
     for start in range(0, len(columns), width):
         yield columns[start : start + width]
 
 
-def _table(matrix: Matrix, columns: Sequence[Column], notes: dict[str, int]) -> Table:
+def _table(matrix: Matrix, rows: Sequence[Row], columns: Sequence[Column], notes: dict[str, int]) -> Table:
     table = Table(
         width=LABEL_WIDTH + COLUMN_WIDTH * len(columns),
         padding=(0, 1, 0, 0),
@@ -111,7 +145,7 @@ def _table(matrix: Matrix, columns: Sequence[Column], notes: dict[str, int]) -> 
         heading = Text(column.name.replace("-", "-\n"), style="bold")
         heading.append(f"\n{column.setting}", style="not bold dim")
         table.add_column(heading, justify="right", width=COLUMN_WIDTH - 1, no_wrap=True)
-    for row in matrix.rows:
+    for row in rows:
         cells: list[RenderableType] = [_cell(matrix, matrix.cells[row.name, c.name], notes) for c in columns]
         table.add_row(_label(row), *cells)
     return table

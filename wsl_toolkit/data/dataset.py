@@ -54,6 +54,20 @@ class Data:
     ids: tuple[str, ...] | None = None
     """What the user calls each example, all different."""
 
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.x.shape[1:]))
+        facts = [f"{len(self.x):,} examples of {shape} {str(self.x.dtype).removeprefix('torch.')}"]
+        facts.append(f"{self.num_classes} classes")
+        if self.y is not None:
+            facts.append("true labels")
+        elif self.known_y is not None:
+            facts.append(f"{int((self.known_y >= 0).sum()):,} true labels")
+        if self.candidates is not None:
+            facts.append(f"candidate sets of mean size {self.candidates.mean_size:.2f}")
+        if self.test_x is not None:
+            facts.append(f"test part of {len(self.test_x):,}")
+        return f"Data({self.name}: {', '.join(facts)})"
+
     def __attrs_post_init__(self) -> None:
         if len(self.x) == 0:
             raise DataError(f"{self.name}: there are no examples")

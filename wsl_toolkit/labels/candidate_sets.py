@@ -186,6 +186,15 @@ class CandidateSets:
             f"storage={self.storage})"
         )
 
+    def __str__(self) -> str:
+        """Return the facts and the first sets, by name where classes have names."""
+        shown = self.take(torch.arange(min(len(self), 5)))
+        names = self.class_names or tuple(map(str, range(self.num_classes)))
+        lines = [_set_text([names[j] for j in members]) for members in shown.to_sets()]
+        more = [f"… and {len(self) - len(lines):,} more"] if len(self) > len(lines) else []
+        head = f"{len(self):,} candidate sets of {self.num_classes} classes, mean size {self.mean_size:.2f}:"
+        return "\n  ".join([head, *lines, *more])
+
     @property
     def storage(self) -> str:
         """How the sets lie in memory: dense, packed or sparse."""
@@ -325,6 +334,12 @@ def draw_in_chunks(draw: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tenso
 def is_collection(value: Any) -> bool:
     """Return whether a value holds several classes, as a list does, and a number or a name does not."""
     return isinstance(value, Iterable) and not isinstance(value, str)
+
+
+def _set_text(names: list[str], most: int = 8) -> str:
+    """Return one set as people write it; a long one is cut."""
+    rest = [f"… {len(names) - most} more"] if len(names) > most else []
+    return f"{{{', '.join([*names[:most], *rest])}}}"
 
 
 def _lists(mask: Tensor) -> Iterator[list[int]]:

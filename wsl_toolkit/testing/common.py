@@ -6,13 +6,15 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
+import pytest
 import torch
 
 from wsl_toolkit.components import Component
 from wsl_toolkit.parameters import construct, parameters_of, values_of
 from wsl_toolkit.plugins.registry import KEBAB
+from wsl_toolkit.testing.plugin import NOT_APPLICABLE
 
 
 class ComponentContract:
@@ -38,6 +40,11 @@ class ComponentContract:
         """A resolved configuration must build the same component again."""
         again = construct(type(component), values_of(component))
         assert again == component, f"built again from its own parameters it is {again}, not {component}"
+
+
+def not_applicable(reason: str) -> NoReturn:
+    """Skip a check that has nothing to check for this component, and say why: it neither passed nor failed."""
+    pytest.skip(f"{NOT_APPLICABLE}: {reason}")
 
 
 def stream(seed: int) -> torch.Generator:

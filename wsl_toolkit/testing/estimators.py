@@ -13,7 +13,7 @@ from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.settings import Kind, Setting
 from wsl_toolkit.testing import batches
 from wsl_toolkit.testing.batches import EXTREMES, Situation, situation
-from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, stream
+from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, not_applicable, stream
 from wsl_toolkit.testing.laws import NEXT_WIDER, random_law, random_posterior
 from wsl_toolkit.theory.bias import moments_under
 from wsl_toolkit.theory.minimiser import minimise, works_on_batches
@@ -88,7 +88,7 @@ class EstimatorContract(ComponentContract):
     def test_an_examples_loss_does_not_depend_on_its_neighbours(self, component: Estimator) -> None:
         """What works on whole batches belongs in `objective`."""
         if not component.logits_suffice:
-            return
+            not_applicable(f"it asks the network for more than logits: {', '.join(sorted(component.needs))}")
         made = situation(component)
         rows = set(component.init_state(made.candidates))
         alone = torch.cat(
@@ -122,6 +122,8 @@ class EstimatorContract(ComponentContract):
 
     def test_looking_back_is_pure_and_returns_state_that_was_declared(self, component: Estimator) -> None:
         """`after_epoch` sees all examples; what it returns has the names, shapes and types of what it was given."""
+        if type(component).after_epoch is Estimator.after_epoch:
+            not_applicable("it does not define after_epoch")
         made = situation(component, dtype=torch.float32)
         state = {**made.state, "seed": torch.tensor(5)} if "seed" in component.needs else made.state
         kept = {name: value.clone() for name, value in state.items()}
@@ -142,7 +144,7 @@ class EstimatorContract(ComponentContract):
     def test_the_promise_is_proven_by_enumeration(self, component: Estimator) -> None:
         """Every set at K classes, under laws of the assumed setting and of all settings within it."""
         if component.kind is Kind.HEURISTIC:
-            return
+            not_applicable("a heuristic promises nothing that could be enumerated")
         for setting in Setting:
             if component.assumption.includes(setting):
                 broken = _broken_promise(component, setting, self.num_classes)
@@ -153,8 +155,12 @@ class EstimatorContract(ComponentContract):
     def test_the_assumption_is_the_widest(self, component: Estimator) -> None:
         """Where the promise holds more widely than declared, declare that."""
         wider = NEXT_WIDER.get(component.assumption)
-        if component.kind is not Kind.UNBIASED or wider is None or works_on_batches(component):
-            return
+        if component.kind is not Kind.UNBIASED:
+            not_applicable(f"only unbiased estimators must declare their widest setting, and it is {component.kind}")
+        if wider is None:
+            not_applicable(f"no setting is wider than {component.assumption}")
+        if works_on_batches(component):
+            not_applicable("it works on whole batches, for which the bias at a single example means nothing")
         assert _broken_promise(component, wider, self.num_classes) is not None, (
             f"{component.name} declares {component.assumption}, but it is {component.kind} in {wider} too"
         )
@@ -177,7 +183,7 @@ class EstimatorContract(ComponentContract):
     def test_it_learns(self, component: Estimator) -> None:
         """Three overlapping classes, each example known not to be of one: a few epochs of a small network."""
         if not component.trains:
-            return
+            not_applicable("it declares that it does not train a model (trains = False)")
         with torch.random.fork_rng(devices=[]):
             lesson = batches.lesson(component, lr=self.learning_rate)
             list(lesson.trainer.epochs(self.epochs))
@@ -187,7 +193,7 @@ class EstimatorContract(ComponentContract):
     def test_many_models_stack_under_vmap_or_it_says_that_they_do_not(self, component: Estimator) -> None:
         """One call for several models gives what one call each gives."""
         if not component.stackable:
-            return
+            not_applicable("it declares that its models cannot be stacked (stackable = False)")
         made = [situation(component, seed=seed) for seed in range(3)]
         logits = torch.stack([each.logits for each in made])
         candidates = torch.stack([each.candidates for each in made])

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
+from wsl_toolkit.testing.common import not_applicable
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,7 +28,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def component(request: pytest.FixtureRequest) -> Any:
-    """The component as it comes, with its defaults."""
+    """The component as it comes, with its defaults; a reader of users' files needs one of theirs."""
+    required = [parameter.name for parameter in parameters_of(request.param).values() if parameter.required]
+    if required and request.cls.role == "dataset":
+        not_applicable(f"it has no default for {', '.join(required)}: test it with a file of your own")
     try:
         return request.param()
     except TypeError as error:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+NOT_APPLICABLE = "not applicable"
+"""The outcome of a check that has nothing to check for a component; the reason of its skip begins so."""
+
 
 @pytest.fixture
 def component(request: pytest.FixtureRequest) -> Any:
@@ -45,13 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Write down a check's outcome and, in a sentence, why it failed."""
+    """Write down a check's outcome and, in a sentence, why it failed or was not applicable."""
     report: Any = yield
     path = item.config.getoption("--wsl-report")
-    if path and (report.when == "call" or report.outcome == "failed"):
-        why = ""
+    if path and (report.when == "call" or report.outcome != "passed"):
+        why, outcome = "", report.outcome
         if call.excinfo is not None:
             why = str(call.excinfo.value).partition("\nassert ")[0].strip() or call.excinfo.typename
+        if outcome == "skipped" and why.startswith(f"{NOT_APPLICABLE}: "):
+            outcome, why = NOT_APPLICABLE, why.removeprefix(f"{NOT_APPLICABLE}: ")
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"id": item.nodeid, "name": item.name, "outcome": report.outcome, "why": why}) + "\n")
+            file.write(json.dumps({"id": item.nodeid, "name": item.name, "outcome": outcome, "why": why}) + "\n")
     return report
