@@ -130,7 +130,7 @@ def _carry_out(config: RunConfig | None, options: dict[str, Any]) -> RunResult |
 
 def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
     from wsl_toolkit.runs import runner
-    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
     from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     tags = runner.check_tags(options["tags"])
@@ -156,19 +156,23 @@ def _run(config: RunConfig, options: dict[str, Any], listener: Silent, ranks: Ra
 def _resume(options: dict[str, Any], listener: Silent, ranks: Ranks | None) -> RunResult:
     from wsl_toolkit.runs import runner
     from wsl_toolkit.runs.folder import find_folder
-    from wsl_toolkit.runs.tracking.outbox import sweep, tell
-    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri
+    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri, redact, store_label
 
     dead = sweep(find_folder(HOME, options["resume"]).home, listener.note)
     folder = find_folder(HOME, options["resume"])
     store = folder.fact("store")
     uri = options["tracking_uri"] or (default_uri(folder.home) if store is None else choose_uri(None))
+    # A folder may come from anywhere: the address in it must not decide who gets the user's token.
+    if store_label(uri, folder.home) != store:
+        where = f"--tracking-uri {store}" if store is not None else "leave --tracking-uri out"
+        raise ConfigError(
+            f"run {folder.run_id} is tracked in {store or 'the embedded database'}, not in {redact(uri)}: name that "
+            f"store if you trust it ({where})"
+        )
 
     def open_tracker() -> Tracker:
-        # The store's address is known without its password, if it has one; then the user must say it again.
-        tracker = Tracker(uri if store is None or "***" in store else store, folder.fact("experiment"), folder.home)
-        if tracker.label != store:
-            raise ConfigError(f"run {folder.run_id} is tracked in {store or 'the embedded database'}: name that store")
+        tracker = Tracker(uri, folder.fact("experiment"), folder.home)
         # Of the run itself the store hears when it is opened again, which may change its folder's name.
         tell(tracker, [other for other in dead if other.run_id != folder.run_id])
         return tracker
