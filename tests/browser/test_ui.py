@@ -117,7 +117,7 @@ def run_page(link: str, result: dict[str, Any], tab: str = "", run_id: str | Non
 
 def child_of(link: str, result: dict[str, Any]) -> str:
     """Ask the server for one of the trials."""
-    from wsl_toolkit.runs.tracking.store import import_mlflow
+    from wsl_toolkit.runs.tracking.library import import_mlflow
 
     client = import_mlflow().MlflowClient(tracking_uri=link.partition("/#/")[0])
     query = f"tags.`mlflow.parentRunId` = '{result['run_id']}'"

@@ -24,7 +24,7 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.folder import RunFolder, damaged_records
-from wsl_toolkit.runs.tracking import outbox
+from wsl_toolkit.runs.tracking import run_folders
 from wsl_toolkit.studies import description
 from wsl_toolkit.studies.jobs import Job, JobResult
 from wsl_toolkit.studies.store import StudyFolder
@@ -224,7 +224,7 @@ def _read_run_record(path: Path) -> Any:
     path.rename(place / "run.json")
     home = path.parent / "fuzz"
     list(damaged_records(home))
-    outbox.waiting(home)
+    run_folders.waiting(home)
     return RunFolder(home, "one")
 
 

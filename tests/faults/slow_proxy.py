@@ -13,6 +13,8 @@ class SlowProxy:
 
     def __init__(self, target_port: int) -> None:
         self.delay = 0.0
+        self.trickles = False
+        """Whether an answer comes byte by byte, so that no pause between two bytes is long."""
         self.held = 0
         """How many pieces of answers were held back."""
         self._target = target_port
@@ -44,6 +46,10 @@ class SlowProxy:
                 if is_answer and self.delay:
                     self.held += 1
                     time.sleep(self.delay)
+                if is_answer and self.trickles:
+                    for byte in content:
+                        sink.sendall(bytes([byte]))
+                        time.sleep(0.5)
                 sink.sendall(content)
         for end in (source, sink):
             with contextlib.suppress(OSError):

@@ -57,6 +57,7 @@ FILES = {
     "the result": ["result.json"],
     "result and records": ["result.json", "records.jsonl"],
     "result and checkpoint": ["result.json", "checkpoints/*.pt"],
+    "result, records and checkpoint": ["result.json", "records.jsonl", "checkpoints/*.pt"],
     "result and candidate sets": ["result.json", "candidates.safetensors"],
 }
 
@@ -70,7 +71,7 @@ def test_what_is_damaged_in_a_run_and_can_be_made_again_is_to_the_same_bits(
         for path in folder.path.glob(pattern):
             damage(path, "noise" if path.suffix == ".pt" else "cut")
     said = wsl(finished, "run", "--resume", folder.run_id, "--quiet")
-    if what == "result and checkpoint":
+    if what.endswith("and checkpoint"):
         assert "is damaged: its content does not match its checksum; starting afresh" in said
     assert_same_run(finished, reference)
     assert folders(finished)[0].result() is not None

@@ -80,7 +80,7 @@ def test_a_run_whose_process_died_is_marked_by_the_next_command_and_a_living_one
         first, second = folders(workspace)
         said = wsl(workspace, "sync")  # `alive` has most likely marked it by now; if not, this does
         assert status(workspace, first.run_id) == "KILLED"
-        assert "died without a word" in folders(workspace)[0].fact("message")
+        assert "exited without recording a status" in folders(workspace)[0].fact("message")
         assert status(workspace, second.run_id) == "RUNNING"
         assert second.run_id not in said
         said = wsl(workspace, "run", "--resume", second.run_id, code=2)

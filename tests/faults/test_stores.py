@@ -20,9 +20,10 @@ from slow_proxy import SlowProxy
 from test_kills import ARGUMENTS, EPOCHS, assert_same_run
 
 from tests.waiting import until
+from wsl_toolkit.errors import TrackingError
 from wsl_toolkit.runs.folder import FINISHED, RUNNING, RunFolder
-from wsl_toolkit.runs.tracking import outbox
-from wsl_toolkit.runs.tracking.outbox import LOCAL_ID
+from wsl_toolkit.runs.tracking import run_folders
+from wsl_toolkit.runs.tracking.run_folders import LOCAL_ID
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system.processes import Process
@@ -80,9 +81,28 @@ def test_a_database_locked_in_the_middle_stops_no_training_and_sync_delivers_the
     assert f"run {folder.run_id}:" in said
     assert "metric values" in said
     assert_same_run(workspace, reference)
-    assert (workspace / "wsl-runs" / "artifacts" / folder.run_id / "artifacts" / "model" / "MLmodel").is_file()
+    assert len(list((workspace / "wsl-runs" / "artifacts" / "models").rglob("MLmodel"))) == 1
     assert "nothing waits" in wsl(workspace, "sync")
     assert_same_run(workspace, reference)
+
+
+def test_a_fit_that_the_store_did_not_take_is_kept_on_disk_and_delivered_by_sync(workspace: Path) -> None:
+    rows = [f"{n % 7},{n % 3},{'a|b' if n % 2 else 'b|c'}" for n in range(60)]
+    (workspace / "zoo.csv").write_text("x,z,kind\n" + "\n".join(rows) + "\n")
+    fit = ("fit", "zoo.csv", "--candidates-column", "kind", "--epochs", "2", "--quiet", "--experiment", "wsl-digits")
+    with sqlite3.connect(workspace / "wsl-runs" / "mlflow.db", isolation_level=None, timeout=60) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        said = wsl(workspace, *fit, "--out", "m", code=3)
+        lock.execute("ROLLBACK")
+    assert "the model is written, but" in said
+    assert "`wsl sync` delivers it" in said
+    (folder,) = folders(workspace)
+    assert folder.is_offline
+    assert "metric values" in wsl(workspace, "sync")
+    (folder,) = folders(workspace)
+    assert statuses(workspace) == ["FINISHED"]
+    assert history(workspace, folder.run_id).keys() == {"held_out/covering_rate", "held_out/approximated_accuracy"}
+    assert len(list((workspace / "wsl-runs" / "artifacts" / "models").rglob("model.safetensors"))) == 1
 
 
 def test_a_run_that_died_before_the_store_knew_it_can_be_resumed(workspace: Path, reference: Path) -> None:
@@ -243,6 +263,48 @@ def test_answers_that_come_too_late_stop_no_training_and_what_they_spoke_of_is_n
     assert "nothing waits" in wsl(workspace, "sync", "--tracking-uri", proxy.uri)
 
 
+def test_a_server_whose_answers_trickle_holds_no_epoch_and_no_end_for_long(
+    workspace: Path, proxy: SlowProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = workspace / "wsl-runs"
+    tracker = Tracker(proxy.uri, "wsl-digits", home)
+    folder = RunFolder.new(home)
+    folder.note(name="one", params={}, started=1, status=RUNNING, experiment="wsl-digits", store=tracker.label)
+    tracked = TrackedRun(tracker, folder)
+    tracked.begin(offline_allowed=False)
+    proxy.trickles = True
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")  # between two bytes; a delivery as a whole gets six seconds
+    for epoch in range(1, 4):
+        tracked.log_epoch(folder.append(EpochRecord(epoch=epoch, metrics={"train/risk": 0.5}, seconds=0.1)))
+        start = time.monotonic()
+        tracked.flush()
+        assert time.monotonic() - start < 1
+    start = time.monotonic()
+    tracked.finish(FINISHED)
+    assert time.monotonic() - start < 30
+    assert "`wsl sync` delivers it" in (tracked.warning or "")
+    with pytest.raises(TrackingError, match=r"did not answer within 6 seconds|no tracking server answers"):
+        Tracker(proxy.uri, "wsl-digits", home)
+    proxy.trickles = False
+    wsl(workspace, "sync", "--tracking-uri", proxy.uri)
+    assert history(workspace, folders(workspace)[0].run_id)["train/risk"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+
+
+def test_a_store_that_was_deleted_gets_its_runs_anew_and_blocks_no_other(workspace: Path, reference: Path) -> None:
+    home = workspace / "wsl-runs"
+    (other,) = folders(reference)
+    for name in ("0" * 32, "1" * 32):
+        shutil.copytree(other.path, home / "runs" / name)
+        RunFolder(home, name).note(delivered=False, local_id=f"offline-{name}")
+    said = wsl(workspace, "sync")
+    assert said.count("to a new run: the store has lost") == 2
+    assert statuses(workspace) == ["FINISHED"] * 2
+    for folder in folders(workspace):
+        assert folder.fact("delivered")
+        assert history(workspace, folder.run_id) == history(reference, other.run_id)
+    assert not (home / "runs" / ("0" * 32)).exists()
+
+
 def test_a_run_whose_creation_was_not_answered_is_found_again_and_a_late_double_is_deleted(
     workspace: Path, proxy: SlowProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +323,6 @@ def test_a_run_whose_creation_was_not_answered_is_found_again_and_a_late_double_
     tags = {LOCAL_ID: folder.run_id}
     tracker.client.create_run(tracker.experiment_id, tags=tags, start_time=2)  # as if an earlier request came late
     folder.leave(FINISHED)
-    outbox.catch_up(tracker, folder)
+    run_folders.deliver(run_folders.outbox_of(tracker), folder)
     assert statuses(workspace) == ["FINISHED"]
     assert history(workspace, folder.run_id)["train/risk"] == [(1, 0.5)]

@@ -124,7 +124,7 @@ def test_a_server_killed_ten_times_during_a_study_loses_and_doubles_nothing(work
     assert_everything_once(workspace, 8)
 
 
-def test_a_slow_server_is_left_in_peace_while_a_study_trains_and_has_everything_at_its_end(
+def test_a_slow_server_gets_little_time_while_a_study_trains_and_has_everything_at_its_end(
     workspace: Path, server: Server
 ) -> None:
     proxy = SlowProxy(server.port)

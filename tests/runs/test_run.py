@@ -35,7 +35,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def client(workspace: Path) -> Any:
-    from wsl_toolkit.runs.tracking.store import default_uri, import_mlflow
+    from wsl_toolkit.runs.tracking.library import import_mlflow
+    from wsl_toolkit.runs.tracking.store import default_uri
 
     return import_mlflow().MlflowClient(tracking_uri=default_uri(workspace / "wsl-runs"))
 

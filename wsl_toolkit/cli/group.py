@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,6 +17,7 @@ from click.shell_completion import CompletionItem
 
 from wsl_toolkit.cli.common import add_common_options, is_verbose
 from wsl_toolkit.cli.console import printable
+from wsl_toolkit.cli.streams import guarded
 from wsl_toolkit.errors import WslError, did_you_mean, one_line
 
 
@@ -24,6 +27,19 @@ class CliError(click.ClickException):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(printable(message))
         self.exit_code = exit_code  # type: ignore[misc]  # click declares it on the class, and reads it off the instance
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep the working directory off the import path of every Python that is started meanwhile."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 class LazyGroup(click.Group):
@@ -68,6 +84,11 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self.commands_by_name.items()])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run with standard streams that may fail, and start no process that reads code in the working directory."""
+        with guarded(), _safe_path():
+            return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a user's mistake is one line, and a defect of ours says how to see more."""
         start = time.perf_counter()
@@ -75,14 +96,34 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except WslError as error:
             raise _told(error, CliError(str(error), error.exit_code)) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
+        except (KeyboardInterrupt, click.Abort):
+            raise CliError("stopped by Ctrl-C", 130) from None
         except Exception as error:
-            text = f"unexpected {one_line(error)} (a defect: --verbose shows where; please report it)"
-            raise _told(error, CliError(text, 70)) from error
+            if _was_interrupted(error):
+                raise CliError("stopped by Ctrl-C", 130) from None
+            raise _told(error, _explained(error)) from error
         finally:
             if ctx.parent is None and is_verbose():
                 click.echo(_cost(time.perf_counter() - start), err=True)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is behind an error: a library that is broken off in its import may raise anything."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _explained(error: Exception) -> CliError:
+    """Return what the system has against a request, or the confession of a defect."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENAMETOOLONG:
+        return CliError(f"{str(error.filename)[:60]!r}… is too long for a file's name: choose a shorter one", 2)  # type: ignore[attr-defined]
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return CliError(f"the disk is full ({one_line(error)}): make room", 5)
+    return CliError(f"unexpected {one_line(error)} (a defect: --verbose shows where; please report it)", 70)
 
 
 def _told(error: Exception, short: CliError) -> CliError:

@@ -138,7 +138,7 @@ def run(**options: Any) -> None:
 def _new(config: RunConfig, options: dict[str, Any], listener: Silent) -> dict[str, Any]:
     """Return what the runner is asked to do: a new run."""
     from wsl_toolkit.runs import runner
-    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
     from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
@@ -160,19 +160,23 @@ def _resumed(options: dict[str, Any], listener: Silent) -> dict[str, Any]:
     """Return what the runner is asked to do: to go on with a run that was interrupted."""
     from wsl_toolkit.runs import runner
     from wsl_toolkit.runs.folder import find_folder
-    from wsl_toolkit.runs.tracking.outbox import sweep, tell
-    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri
+    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
+    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri, redact, store_label
 
     dead = sweep(find_folder(HOME, options["resume"]).home, listener.note)
     folder = find_folder(HOME, options["resume"])
     store = folder.fact("store")
     uri = options["tracking_uri"] or (default_uri(folder.home) if store is None else choose_uri(None))
+    # A folder may come from anywhere: the address in it must not decide who gets the user's token.
+    if store_label(uri, folder.home) != store:
+        where = f"--tracking-uri {store}" if store is not None else "leave --tracking-uri out"
+        raise ConfigError(
+            f"run {folder.run_id} is tracked in {store or 'the embedded database'}, not in {redact(uri)}: name that "
+            f"store if you trust it ({where})"
+        )
 
     def open_tracker() -> Tracker:
-        # The store's address is known without its password, if it has one; then the user must say it again.
-        tracker = Tracker(uri if store is None or "***" in store else store, folder.fact("experiment"), folder.home)
-        if tracker.label != store:
-            raise ConfigError(f"run {folder.run_id} is tracked in {store or 'the embedded database'}: name that store")
+        tracker = Tracker(uri, folder.fact("experiment"), folder.home)
         # Of the run itself the store hears when it is opened again, which may change its folder's name.
         tell(tracker, [other for other in dead if other.run_id != folder.run_id])
         return tracker

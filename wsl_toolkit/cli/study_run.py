@@ -107,7 +107,7 @@ def _say(plan: Plan, *, as_json: bool) -> None:
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
-    from wsl_toolkit.runs.tracking.outbox import sweep, tell
+    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
     from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri
     from wsl_toolkit.studies.driver import StudyError, run_study, study_states
     from wsl_toolkit.studies.executor import check_installed, make_executor

@@ -6,6 +6,7 @@ import click
 
 from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import print_json
+from wsl_toolkit.errors import TrackingError
 
 
 @click.command()
@@ -18,24 +19,29 @@ def sync(tracking_uri: str | None, as_json: bool) -> None:
     command can be given at any time and as often as you like. Runs whose process died are marked as KILLED.
     """
     from wsl_toolkit.runs.folder import damaged_records
-    from wsl_toolkit.runs.tracking import outbox
+    from wsl_toolkit.runs.tracking import run_folders
     from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, redact
 
     def note(text: str) -> None:
         click.echo(f"note: {text}", err=True)
 
-    outbox.sweep(HOME, note)
+    run_folders.sweep(HOME, note)
     for text in damaged_records(HOME):
         note(text)
-    waiting = outbox.waiting(HOME)
+    waiting = run_folders.waiting(HOME)
     told: dict[str, str] = {}
+    failed = 0
     if waiting:
         tracker = Tracker(choose_uri(tracking_uri), waiting[0].fact("experiment"))
-        for folder, text in outbox.sync(tracker, waiting):
+        for folder, text in run_folders.sync(tracker, waiting):
             told[folder.run_id] = redact(text)
             if not as_json and (not is_quiet() or not folder.fact("delivered")):
                 click.echo(f"run {folder.run_id}: {redact(text)}")
+            if folder.fact("store") == tracker.label and folder.path.exists() and not folder.fact("delivered"):
+                failed += 1
     if as_json:
         print_json(told)
     elif not waiting and not is_quiet():
         click.echo("nothing waits: the tracking store has everything")
+    if failed:
+        raise TrackingError(f"{failed} of {len(waiting)} runs could not be delivered; nothing is lost: try again later")

@@ -25,6 +25,7 @@ START_SECONDS = 90
 SETTINGS = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # the job runner starts a dozen processes that we do not need
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PYTHONSAFEPATH": "1",  # in the processes that the server starts, too: no code from the working directory
     "PYTHONUNBUFFERED": "1",
 }
 
@@ -45,9 +46,9 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     It listens on this machine only. To show it to others, give --host 0.0.0.0, and mind that MLflow then lets anybody
     who reaches the port read, change and delete runs.
     """
-    from wsl_toolkit.runs.tracking.store import choose_uri, redact, runs_page
+    from wsl_toolkit.runs.tracking.store import absolute, choose_uri, redact, runs_page
 
-    uri = choose_uri(tracking_uri)
+    uri = absolute(choose_uri(tracking_uri))
     _mark_dead_runs(uri)
     page = runs_page(uri, experiment)
     if uri.startswith(("http://", "https://")):
@@ -55,7 +56,7 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
         return
     port = free_port(host, port)
     address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", host]
+    command = [sys.executable, "-P", "-m", "mlflow", "server", "--host", host]
     command += ["--port", str(port), "--workers", "1"]
     if host == "0.0.0.0":
         click.echo("note: listening on all addresses: anybody who reaches this port can change runs", err=True)
@@ -77,12 +78,13 @@ def _started(command: list[str], uri: str) -> Iterator[tuple[subprocess.Popen[by
         sys.exit(128 + number)  # by default we would die at once and leave the server behind
 
     # A file, because nobody reads a pipe while the server runs, and a full one would stop it.
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as complaints, tempfile.TemporaryDirectory(prefix="wsl-ui-") as neutral:
         before = signal.signal(signal.SIGTERM, leave)
         server = subprocess.Popen(
             command,
             # Not as an argument: everybody on the machine can read those, and the address may hold a password.
             env={**os.environ, **SETTINGS, "MLFLOW_BACKEND_STORE_URI": uri},
+            cwd=neutral,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
         )
@@ -98,12 +100,12 @@ def _started(command: list[str], uri: str) -> Iterator[tuple[subprocess.Popen[by
 
 def _mark_dead_runs(uri: str) -> None:
     """Show no run as running whose process is gone."""
-    from wsl_toolkit.runs.tracking import outbox
+    from wsl_toolkit.runs.tracking import run_folders
     from wsl_toolkit.runs.tracking.store import HOME, Tracker
 
-    dead = outbox.sweep(HOME, lambda text: click.echo(f"note: {text}", err=True))
+    dead = run_folders.sweep(HOME, lambda text: click.echo(f"note: {text}", err=True))
     if dead:
-        outbox.tell(Tracker(uri, dead[0].fact("experiment")), dead)
+        run_folders.tell(Tracker(uri, dead[0].fact("experiment")), dead)
 
 
 def free_port(host: str, wanted: int) -> int:

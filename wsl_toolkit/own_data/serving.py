@@ -6,6 +6,7 @@ MLflow finds this module by its name in the folder's MLmodel file and calls `_lo
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ def _is_model(folder: Path) -> bool:
 
 def write_folder(model: Model, folder: Path, example: Tensor, *, force: bool = False) -> None:
     """Write weights, signature, input example and requirements; readers see the old folder or the new one."""
-    from wsl_toolkit.runs.tracking.store import import_mlflow
+    from wsl_toolkit.runs.tracking.library import import_mlflow
 
     mlflow = import_mlflow()
     check_free(folder, force=force)
@@ -189,36 +190,44 @@ def _load_pyfunc(path: str) -> ServedModel:
 
 
 def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str) -> str:
-    """Record a fit as an MLflow run: parameters, held-out metrics, the data's digest, and the model that serves."""
-    from wsl_toolkit.runs.tracking.store import import_mlflow, redact, speaking_to
+    """Leave a fit's record in a run folder, the model that serves with it, and deliver it to MLflow from there."""
+    from wsl_toolkit.runs.folder import FINISHED, RunFolder
+    from wsl_toolkit.runs.tracking.library import import_mlflow
+    from wsl_toolkit.runs.tracking.outbox import MODEL
+    from wsl_toolkit.runs.tracking.run_folders import UNDELIVERED
+    from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
     from wsl_toolkit.system import environment
 
-    mlflow = import_mlflow()
     about, held_out = model.about, model.about["held_out"]
-    params = {f"{role}.{key}": str(value) for role in ("estimator", "backbone") for key, value in about[role].items()}
-    params |= {key: str(value) for key, value in about["training"].items()}
-    found = {"held_out/covering_rate": held_out["covering_rate"]}
-    found["held_out/approximated_accuracy"] = held_out["approximated_accuracy"]
+    params = {f"{role}.{key}": value for role in ("estimator", "backbone") for key, value in about[role].items()}
+    found = {f"held_out/{name}": held_out[name] for name in ("covering_rate", "approximated_accuracy")}
     if held_out["accuracy"] is not None:
         found["test/accuracy"] = held_out["accuracy"]
     name = f"{about['estimator']['name']} | {data_name} | {about['backbone']['name']}"
-    try:
-        tags = {**environment.tags(), "mlflow.note.content": f"**{name}**, by `wsl fit`", "wsl.data_digest": digest}
-        with (
-            speaking_to(tracker.uri),
-            mlflow.start_run(run_name=name, experiment_id=tracker.experiment_id, tags=tags) as run,
-        ):
-            tracker.client.update_run(run.info.run_id, status="SCHEDULED")  # should it be killed now: never RUNNING
-            mlflow.log_params(params)
-            mlflow.log_metrics(found)
-            with tempfile.TemporaryDirectory() as work:
-                model.save(Path(work) / WEIGHTS)
-                mlflow.pyfunc.log_model(name="model", **_pyfunc(model, Path(work) / WEIGHTS, example))
-    except mlflow.exceptions.MlflowException as error:
-        raise TrackingError(
-            f"the model is written, but {redact(tracker.uri)} did not take the record: {redact(one_line(error))}"
-        ) from None
-    return str(run.info.run_id)
+    folder = RunFolder.new(tracker.home)
+    folder.enter()
+    now = int(time.time() * 1000)
+    folder.note(
+        name=name,
+        params={key: str(value) for key, value in {**params, **about["training"]}.items()},
+        tags={**environment.tags(), "wsl.data_digest": digest},
+        description=f"**{name}**, by `wsl fit`",
+        inputs=[{"name": data_name, "digest": digest, "context": "training"}],
+        summary={"time": now, "step": 0, "values": found},
+        started=now,
+        experiment=tracker.experiment,
+        store=tracker.label,
+    )
+    waiting = folder.path / UNDELIVERED
+    with tempfile.TemporaryDirectory(dir=folder.path) as work:
+        model.save(Path(work) / WEIGHTS)
+        import_mlflow().pyfunc.save_model(path=str(waiting / MODEL), **_pyfunc(model, Path(work) / WEIGHTS, example))
+    folder.write_result({"held_out": held_out})
+    tracked = TrackedRun(tracker, folder)
+    tracked.finish(FINISHED)
+    if tracked.warning:
+        raise TrackingError(f"the model is written, but {tracked.warning}")
+    return tracked.run_id
 
 
 def _pyfunc(model: Model, weights: Path, example: Tensor) -> dict[str, Any]:

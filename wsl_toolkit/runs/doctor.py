@@ -17,7 +17,7 @@ from wsl_toolkit.errors import WslError, did_you_mean, one_line
 from wsl_toolkit.plugins.loading import Plugins, names_of, switched_off
 from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION
 from wsl_toolkit.runs.folder import dead_folders
-from wsl_toolkit.runs.tracking import outbox
+from wsl_toolkit.runs.tracking import run_folders
 from wsl_toolkit.runs.tracking import store as tracking
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.version import __version__
@@ -186,7 +186,7 @@ def _tracking(tracking_uri: str | None) -> Iterator[Finding]:
     except WslError as error:
         text, _, fix = str(error).partition(": ")
         yield Finding(status=PROBLEM, topic="tracking", text=text, fix=fix)
-    if waiting := outbox.waiting(tracking.HOME):
+    if waiting := run_folders.waiting(tracking.HOME):
         text = f"{len(waiting)} runs in {tracking.HOME} hold records that the store lacks"
         yield Finding(status=NOTE, topic="tracking", text=text, fix="wsl sync")
     if dead := sum(1 for _ in dead_folders(tracking.HOME)):

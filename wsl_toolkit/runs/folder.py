@@ -2,7 +2,8 @@
 
     <home>/runs/<id>/
         run.json              what the run is, what is known of its end, and whether the tracking store has it all
-        process.json          which process is at it; there only while one is
+        process.json          which process works on it; there only while one does
+        process.lock          locked by that process as long as it lives
         config.toml           the resolved configuration
         records.jsonl         a line for each epoch
         result.json           the result; its presence means that the run is complete
@@ -21,6 +22,7 @@ import re
 import shutil
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ import attrs
 
 from wsl_toolkit.errors import ConfigError, DataError, ResourceError, did_you_mean, one_line
 from wsl_toolkit.system.files import write_atomically
-from wsl_toolkit.system.processes import Process
+from wsl_toolkit.system.processes import FolderLock, Process
 from wsl_toolkit.training.engine import EpochRecord
 
 OFFLINE = "offline-"
@@ -60,7 +62,7 @@ class RunFolder:
 
     def __init__(self, home: Path, run_id: str, *, make: bool = True) -> None:
         if not _SAFE_ID.fullmatch(run_id):
-            raise ConfigError(f"{run_id!r} is no run id: letters, digits, '-' and '_' only")
+            raise ConfigError(f"{run_id!r} is not a valid run id: letters, digits, '-' and '_' only")
         self.home = home
         self.path = home / "runs" / run_id
         try:
@@ -69,6 +71,7 @@ class RunFolder:
         except OSError as error:
             raise ConfigError(f"{home} cannot be written ({one_line(error)}): run in a directory of your own") from None
         self._facts = _read_facts(self.path / "run.json")
+        self._lock = FolderLock()
 
     @classmethod
     def new(cls, home: Path) -> RunFolder:
@@ -93,6 +96,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the folder of a run that never began."""
+        self._lock.release()
         shutil.rmtree(self.path, ignore_errors=True)
 
     # ---------------------------------------------------------------- facts
@@ -127,25 +131,57 @@ class RunFolder:
     # -------------------------------------------------------------- process
 
     def enter(self) -> None:
-        """Say that this process is at the run; refuse if another one is."""
+        """Say that this process works on the run; refuse if another one does."""
         other = self.process()
-        if other is not None and other != Process.current():
-            if not other.is_local():
-                raise ConfigError(
-                    f"run {self.run_id} was begun on {other.host} by process {other.pid}, and nothing says that it has "
-                    f"ended: resume it there, or delete {self.path / 'process.json'} if you know better"
-                )
-            if other.is_alive():
-                raise ConfigError(f"run {self.run_id} is still at work (process {other.pid}): stop it first, or wait")
+        if not self._lock.acquire(self.path) or (other is not None and other.is_local() and self._is_alive(other)):
+            self._lock.release()
+            who = f" (process {other.pid})" if other is not None else ""
+            raise ConfigError(f"run {self.run_id} is still at work{who}: stop it first, or wait")
+        if other is not None and not other.is_local():
+            self._lock.release()
+            raise ConfigError(
+                f"run {self.run_id} was begun on {other.host} by process {other.pid}, and nothing says that it has "
+                f"ended: resume it there, or delete {self.path / 'process.json'} if you know better"
+            )
         self._write("process.json", json.dumps(attrs.asdict(Process.current())))
 
     def leave(self, status: str, message: str = "") -> None:
-        """Say how the run ended, and that nobody is at it any more."""
+        """Say how the run ended, and that nobody works on it any more."""
         self.note(status=status, message=message, ended=_now(), delivered=False)
         (self.path / "process.json").unlink(missing_ok=True)
+        self._lock.release()
+
+    def leave_for_dead(self) -> bool:
+        """Record the end of a run whose process is gone; return False if a process took it up meanwhile."""
+        if not self._lock.acquire(self.path, seconds=0):
+            return False
+        if not (self.path / "process.json").exists():
+            self._lock.release()
+            return False
+        process = self.process()
+        if self.result() is not None:
+            self.leave(FINISHED)  # everything was done; only the status is missing
+        else:
+            who = f"process {process.pid}" if process else "its process"
+            reason = "exited without recording a status: killed, out of memory, or the machine went down"
+            self.leave(KILLED, f"{who} {reason}")
+        return True
+
+    def is_dead(self) -> bool:
+        """Return whether a process of this machine began to work on the run, and is gone."""
+        process = self.process()
+        if process is None:
+            # Its record cannot be read, or it ended well while this was looked at.
+            return (self.path / "process.json").exists() and not FolderLock.is_held(self.path)
+        return process.is_local() and not FolderLock.is_held(self.path) and not self._is_alive(process)
+
+    @staticmethod
+    def _is_alive(process: Process) -> bool:
+        """Return whether a process that holds no lock lives: of those that would, none does."""
+        return not process.locks and process.is_alive()
 
     def process(self) -> Process | None:
-        """Return the process that is, or was when it died, at the run."""
+        """Return the process that works, or was killed while it worked, on the run."""
         try:
             return Process(**_read_json(self.path / "process.json"))
         except TypeError:
@@ -168,10 +204,9 @@ class RunFolder:
             return []
         found: dict[int, TimedRecord] = {}
         for line in lines:
-            with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that was cut short
-                values = json.loads(line)
-                record = EpochRecord(epoch=values["epoch"], metrics=values["metrics"], seconds=values["seconds"])
-                found.setdefault(record.epoch, TimedRecord(record=record, time=values["time"]))
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that was cut short or damaged
+                timed = _read_line(line)
+                found.setdefault(timed.record.epoch, timed)
         return [found[epoch] for epoch in sorted(found)]
 
     def restore_records(self, known: list[EpochRecord]) -> list[TimedRecord]:
@@ -193,9 +228,7 @@ def all_folders(home: Path) -> Iterator[RunFolder]:
     for path in sorted((home / "runs").glob("*/run.json")):
         with contextlib.suppress(ConfigError, DataError):
             folder = RunFolder(home, path.parent.name, make=False)
-            if (
-                folder.fact("started") is not None
-            ):  # else it was given its id at this very moment, and is called by that
+            if folder.fact("started") is not None:  # else it is being given its id, and is found by that
                 yield folder
 
 
@@ -221,21 +254,8 @@ def dead_folders(home: Path) -> Iterator[RunFolder]:
             folder = RunFolder(home, path.parent.name, make=False)
         except (ConfigError, DataError):
             continue  # nobody can tell what became of it: its checkpoints are left alone
-        process = folder.process()
-        ended_well = process is None and not path.exists()  # while this was looked at
-        if not ended_well and (process is None or (process.is_local() and not process.is_alive())):
+        if folder.is_dead():
             yield folder
-
-
-def bury(folder: RunFolder) -> None:
-    """Write down that a run's process died without a word."""
-    process = folder.process()
-    if folder.result() is not None:
-        # Everything was done; only the last word is missing.
-        folder.leave(FINISHED)
-        return
-    who = f"process {process.pid}" if process else "its process"
-    folder.leave(KILLED, f"{who} died without a word: killed, out of memory, or the machine went down")
 
 
 def find_folder(home: Path, given: str) -> RunFolder:
@@ -266,7 +286,27 @@ def _disk(path: Path) -> Iterator[None]:
 
 
 def _line(timed: TimedRecord) -> str:
-    return json.dumps({**attrs.asdict(timed.record), "time": timed.time}) + "\n"
+    values = {**attrs.asdict(timed.record), "time": timed.time}
+    return json.dumps({**values, "checksum": _checksum(values)}) + "\n"
+
+
+def _read_line(line: str) -> TimedRecord:
+    """Read a line back, or raise a ValueError, TypeError or KeyError; lines of release 0.1 have no checksum."""
+    values = dict(json.loads(line))
+    checksum = values.pop("checksum", None)
+    if checksum is not None and checksum != _checksum(values):
+        raise ValueError("the line does not match its checksum")
+    epoch, metrics = values["epoch"], dict(values["metrics"])
+    numbers = [values["seconds"], *metrics.values()]
+    if type(epoch) is not int or epoch < 1 or type(values["time"]) is not int:
+        raise ValueError("the line has no epoch or no time")
+    if not all(type(number) in (int, float) for number in numbers):
+        raise ValueError("a metric is not a number")
+    return TimedRecord(record=EpochRecord(epoch=epoch, metrics=metrics, seconds=values["seconds"]), time=values["time"])
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +78,7 @@ def tracked_in(session: Session, facts: RunFacts, config: RunConfig, folder: Run
         yield tracked
     except InterruptedRunError as error:
         tracked.finish(KILLED, str(error))
-        raise error.advise(f"go on with: wsl run --resume {tracked.run_id}") from None
+        raise error.advise(f"go on with: wsl run --resume {tracked.run_id}{_store_option(session.tracker)}") from None
     except KeyboardInterrupt:
         tracked.finish(KILLED, "stopped by Ctrl-C")
         raise
@@ -89,6 +90,13 @@ def tracked_in(session: Session, facts: RunFacts, config: RunConfig, folder: Run
     finally:
         if tracked.warning:
             session.listener.note(tracked.warning)
+
+
+def _store_option(tracker: Tracker) -> str:
+    """Return the option that names the store again, where neither the default nor the environment does."""
+    if tracker.label is None or os.environ.get("MLFLOW_TRACKING_URI") == tracker.uri:
+        return ""
+    return f" --tracking-uri {tracker.label}"
 
 
 def _begin(session: Session, facts: RunFacts, config: RunConfig) -> TrackedRun:

@@ -1,4 +1,7 @@
-"""Which process is at a run, and whether it still lives; a process number alone is not enough, for it is used again."""
+"""Which process works in a folder, and whether it still does: it holds a file lock, which the system lets go with it.
+
+A process number is for messages: it is used again, and another container has others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -18,11 +22,13 @@ class Process:
     boot: str
     pid: int
     began: str
+    locks: bool = False
+    """Whether it holds the lock of its folder while it lives; processes of release 0.1 did not."""
 
     @classmethod
     def current(cls) -> Process:
         """Return the process that asks."""
-        return cls(host=platform.node(), boot=_boot(), pid=os.getpid(), began=_began(os.getpid()) or "")
+        return cls(host=platform.node(), boot=_boot(), pid=os.getpid(), began=_began(os.getpid()) or "", locks=True)
 
     def is_local(self) -> bool:
         """Return whether it ran on this machine; of another machine's processes nothing can be known here."""
@@ -31,6 +37,43 @@ class Process:
     def is_alive(self) -> bool:
         """Return whether this very process still runs; only to be asked where `is_local`."""
         return self.boot == _boot() and _began(self.pid) == self.began
+
+
+class FolderLock:
+    """A lock that a process holds on a folder from `acquire` to its own end; it moves with the folder."""
+
+    NAME = "process.lock"
+
+    def __init__(self) -> None:
+        self._held: Any = None
+
+    def acquire(self, folder: Path, seconds: float = 2.0) -> bool:
+        """Return whether the lock was free; somebody who only looks holds it for an instant."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(folder / self.NAME)
+        try:
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+        except Timeout:
+            return False
+        self._held = lock
+        return True
+
+    def release(self) -> None:
+        """Let the lock go, if it is held."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    @classmethod
+    def is_held(cls, folder: Path) -> bool:
+        """Return whether a living process holds the lock of a folder."""
+        if not (folder / cls.NAME).exists():
+            return False
+        look = cls()
+        free = look.acquire(folder, seconds=0)
+        look.release()
+        return not free
 
 
 def _boot() -> str:

@@ -1,222 +1,360 @@
-"""From a run's folder to the tracking store, as often as need be: what is there already is not sent again.
+"""The one way to MLflow: an entry says what the store is to have of a run, an outbox sends what is missing of it.
 
-The store itself says which steps of which metric it has. Metrics carry the time of their record, so that even a batch
-which arrived although its answer was lost is recognised by MLflow as the same one.
+What is on disk is the truth; runs, studies and fits build entries from it. Delivering can be repeated at will: a run
+is found by its key, the store says what it has, metric values carry the time of their record, and a run is closed only
+when the store has been asked again and has everything.
 """
 
 from __future__ import annotations
 
-import contextlib
 import getpass
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from wsl_toolkit.errors import TrackingError, WslError, one_line
-from wsl_toolkit.runs.folder import RUNNING, RunFolder, all_folders, bury, dead_folders
-from wsl_toolkit.runs.tracking.store import BATCH, Tracker, import_mlflow, redact
+import attrs
 
-LOCAL_ID = "wsl.folder"
-"""The tag by which a run is found again whose creation was the last thing that its process did."""
+from wsl_toolkit.errors import TrackingError
+from wsl_toolkit.runs.tracking.background import Request, patience
+from wsl_toolkit.runs.tracking.library import import_mlflow
+from wsl_toolkit.runs.tracking.store import BATCH, Tracker
 
-UNDELIVERED = "undelivered"
+T = TypeVar("T")
 
+RUNNING, OPEN, DELETED = "RUNNING", "SCHEDULED", "DELETED"
+"""An entry is RUNNING while a process works on it; any other is OPEN in the store until everything is there."""
 
-def create_run(tracker: Tracker, folder: RunFolder) -> None:
-    """Make the run of a folder in the store, and call the folder by the id that it got."""
-    tags = {
-        "mlflow.user": _user(),
-        "mlflow.source.name": "wsl",
-        "mlflow.source.type": "LOCAL",
-        LOCAL_ID: folder.run_id,
-        "mlflow.note.content": folder.fact("description", ""),
-        **folder.fact("tags", {}),
-    }
-    if folder.fact("parent"):
-        tags["mlflow.parentRunId"] = folder.fact("parent")
-    run = tracker.client.create_run(
-        tracker.experiment_id, start_time=folder.fact("started"), tags=tags, run_name=folder.fact("name")
-    )
-    folder.take_id(run.info.run_id)
-    send_params(tracker, folder)
+NOTE = "mlflow.note.content"
+MODEL = "model"
+LONGEST_PARAM = 6000
+SLOWEST_UPLOAD = 2**18
+"""Bytes a second that a store must take of files, beyond its patience."""
+ALL_RUNS = 3  # mlflow.entities.ViewType.ALL: a run that the user deleted stays deleted
 
 
-def send_params(tracker: Tracker, folder: RunFolder) -> None:
-    """Record the parameters; the same ones again change nothing."""
-    entity = import_mlflow().entities.Param
-    params = [entity(key, str(value)[:6000]) for key, value in folder.fact("params", {}).items()]
-    tracker.client.log_batch(folder.run_id, params=params)
+class Value(NamedTuple):
+    """One value of a metric, at a step and a time in milliseconds."""
+
+    key: str
+    value: float
+    time: int
+    step: int
 
 
-def send_inputs(tracker: Tracker, run_id: str, inputs: list[dict[str, str]]) -> None:
-    """Record datasets' names and digests, without their data, as inputs of a run."""
-    import_mlflow()
-    from mlflow.data.code_dataset_source import CodeDatasetSource
-    from mlflow.data.meta_dataset import MetaDataset
-    from mlflow.entities import DatasetInput, InputTag
+@attrs.frozen(kw_only=True)
+class Entry:
+    """What a store is to have of one run."""
 
-    for item in inputs:
-        dataset = MetaDataset(source=CodeDatasetSource(tags={}), name=item["name"], digest=item["digest"][:32])
-        tags = [InputTag("mlflow.data.context", item["context"])]
-        tracker.client.log_inputs(run_id, [DatasetInput(dataset._to_mlflow_entity(), tags)])
+    key: str
+    """What its run is known by, whoever made it: the value of the outbox's tag."""
+    run_id: str | None = None
+    """Its id in the store, where that is known."""
+    name: str
+    parent: str | None = None
+    source: str = "wsl"
+    params: Mapping[str, Any] = attrs.field(factory=dict)
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+    description: str = ""
+    inputs: Sequence[Mapping[str, str]] = ()
+    metrics: Sequence[Value] = ()
+    files: Sequence[tuple[Path, str]] = ()
+    """Files, each with the folder of the run's artifacts that it belongs to ('' for the top)."""
+    model: Path | None = None
+    """The folder of a model in MLflow's format."""
+    status: str
+    started: int | None = None
+    ended: int | None = None
 
-
-def send_files(tracker: Tracker, folder: RunFolder) -> int:
-    """Upload what waits in `undelivered/`, and remove it from there; return how many files there were."""
-    waiting = folder.path / UNDELIVERED
-    files = sorted(path for path in waiting.rglob("*") if path.is_file())
-    for path in files:
-        parent = path.parent.relative_to(waiting)
-        tracker.client.log_artifact(folder.run_id, str(path), None if parent == Path() else parent.as_posix())
-        path.unlink()
-    shutil.rmtree(waiting, ignore_errors=True)
-    return len(files)
-
-
-def metrics_on_disk(folder: RunFolder) -> list[Any]:
-    """Return every metric value that a folder knows, as MLflow's entities."""
-    entity = import_mlflow().entities.Metric
-    found = [
-        entity(key, float(value), timed.time, timed.record.epoch)
-        for timed in folder.records()
-        for key, value in timed.metrics.items()
-    ]
-    summary = folder.fact("summary")
-    if summary:
-        found += [entity(k, float(v), summary["time"], summary["step"]) for k, v in summary["values"].items()]
-    return found
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing will be added to it."""
+        return self.status not in (RUNNING, OPEN)
 
 
-def catch_up(tracker: Tracker, folder: RunFolder) -> tuple[int, int]:
-    """Deliver everything of a run that the store lacks; return how many metric values and files that were."""
-    if not _ensure_run(tracker, folder):
-        return 0, 0
-    client, run_id = tracker.client, folder.run_id
-    run = client.get_run(run_id)
-    if run.info.lifecycle_stage == "deleted":
-        folder.note(delivered=True)  # the user's decision; the record on disk stays
-        raise TrackingError(f"run {run_id} was deleted in the store: its record stays in {folder.path}")
-    send_params(tracker, folder)
-    known = {item.dataset.name for item in run.inputs.dataset_inputs} if run.inputs else set()
-    send_inputs(tracker, run_id, [item for item in folder.fact("inputs", []) if item["name"] not in known])
-    there = {(key, metric.step) for key in run.data.metrics for metric in client.get_metric_history(run_id, key)}
-    missing = [metric for metric in metrics_on_disk(folder) if (metric.key, metric.step) not in there]
-    for start in range(0, len(missing), BATCH):
-        client.log_batch(run_id, metrics=missing[start : start + BATCH])
-    files = send_files(tracker, folder)
-    client.set_tag(run_id, "mlflow.note.content", describe(folder))
-    _delete_doubles(tracker, folder)
-    status = folder.fact("status", RUNNING)
-    if status != RUNNING:
-        client.set_terminated(run_id, status, end_time=folder.fact("ended"))
-        folder.note(delivered=True)
-    return len(missing), files
+class Delivery(NamedTuple):
+    """The run that an entry has in the store, and how much was sent."""
+
+    run_id: str
+    values: int
+    files: int
 
 
-def describe(folder: RunFolder) -> str:
-    """Return a run's description, with the reason where it did not end well."""
-    text, message = folder.fact("description", ""), folder.fact("message")
-    return f"{text}\n\n**{folder.fact('status').capitalize()}**: {message}" if message else str(text)
+@attrs.define
+class _Content:
+    """What the store is known to have of a run."""
+
+    status: str
+    params: set[str] = attrs.field(factory=set)
+    inputs: set[str] = attrs.field(factory=set)
+    values: set[tuple[str, int]] = attrs.field(factory=set)
+    description: str | None = None
+    has_model: bool = False
+    is_new: bool = False
+    """Whether it was made by this outbox, and so was empty."""
+    requests: int = 0
+    """How many requests with metrics were made since the store was asked what it has."""
 
 
-def _ensure_run(tracker: Tracker, folder: RunFolder) -> bool:
-    """Make the run if the store has none; one that was refused at its very start is forgotten instead."""
-    if not folder.is_offline:
+class DeletedRunError(TrackingError):
+    """The user deleted the run in the store, and it stays deleted."""
+
+
+class Outbox:
+    """Delivers entries to one experiment of a store, and remembers what is there until a request fails."""
+
+    def __init__(self, tracker: Tracker, tag: str, scope: str = "") -> None:
+        self.tracker = tracker
+        self.client = tracker.client
+        self.tag = tag
+        """The tag that holds an entry's key."""
+        self.scope = scope
+        """A filter whose runs are read together; without one, each key is looked for by itself."""
+        self.runs: dict[str, tuple[str, str]] = {}
+        """Run id and status of each key that the store was asked about."""
+        self._content: dict[str, _Content] = {}
+        self._last: Request[Any] | None = None
+        self._in_doubt: set[str] = set()
+        """Keys of which the store may have made a run without our hearing of it."""
+
+    # -------------------------------------------------------------- requests
+
+    def start(self, entry: Entry) -> Request[Delivery]:
+        """Begin to deliver an entry in the background; one that still waits for its answer must end first."""
+        return self._start(lambda: self._deliver(entry))
+
+    def deliver(self, entry: Entry) -> Delivery:
+        """Send what the store lacks of an entry, and close its run if the entry is closed; in bounded time."""
+        return self.start(entry).outcome(patience() + _size(entry) / SLOWEST_UPLOAD)
+
+    def run_of(self, entry: Entry, *, is_new: bool = False) -> str:
+        """Return the id of an entry's run, be it deleted: the known one, the one that has its key, or a new one."""
+        if entry.key in self.runs:
+            return self.runs[entry.key][0]
+        return self._start(lambda: self._run_of(entry, is_new=is_new)).outcome(patience())
+
+    def read(self) -> None:
+        """Learn which runs of the scope are in the store; delete doubles."""
+        self._start(self._read).outcome(patience())
+
+    def _start(self, action: Callable[[], T]) -> Request[T]:
+        if self._last is not None and not self._last.is_done:
+            raise TrackingError("the store has not answered an earlier request yet")
+        self._last = request = Request(action)
+        return request
+
+    # ------------------------------------------------------------------ runs
+
+    def has_run(self, key: str) -> bool:
+        """Ask the store whether there is a run of a key."""
+        self._start(lambda: self._read(key)).outcome(patience())
+        return key in self.runs
+
+    def _read(self, key: str = "") -> None:
+        found: dict[str, list[Any]] = {}
+        for run in self._search(self.scope or f"tags.`{self.tag}` = '{key}'"):
+            if self.tag in run.data.tags:
+                found.setdefault(run.data.tags[self.tag], []).append(run)
+        self.runs |= {key: self._choose(key, runs) for key, runs in found.items()}
+
+    def _search(self, where: str) -> Iterator[Any]:
+        token = None
+        while True:
+            page = self.client.search_runs(
+                [self.tracker.experiment_id],
+                filter_string=where,
+                run_view_type=ALL_RUNS,
+                order_by=["attributes.start_time ASC"],
+                max_results=1000,
+                page_token=token,
+            )
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+    def _choose(self, key: str, runs: list[Any]) -> tuple[str, str]:
+        """Return the run of a key and its status; a second one, made by a request that came late, is deleted."""
+        active = [run for run in runs if run.info.lifecycle_stage == "active"]
+        if not active:
+            return runs[0].info.run_id, DELETED
+        known = self.runs.get(key, ("", ""))[0]
+        unfinished = (OPEN, RUNNING)
+        active.sort(key=lambda run: (run.info.run_id != known, run.info.status in unfinished))
+        for double in active[1:]:
+            if double.info.status in unfinished:
+                self.client.delete_run(double.info.run_id)
+        return active[0].info.run_id, active[0].info.status
+
+    def _run_of(self, entry: Entry, *, is_new: bool = False) -> str:
+        if entry.key not in self.runs and not is_new:
+            if entry.run_id is not None and self._exists(entry.run_id):
+                self.runs[entry.key] = (entry.run_id, "")
+                self._in_doubt.add(entry.key)
+            elif not self.scope or entry.key in self._in_doubt:
+                self._read(entry.key)
+        if entry.key not in self.runs:
+            self._create(entry)
+        return self.runs[entry.key][0]
+
+    def _exists(self, run_id: str) -> bool:
+        exceptions = import_mlflow().exceptions
+        try:
+            self.client.get_run(run_id)
+        except exceptions.MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return False  # the store was deleted or exchanged since
+            raise
         return True
-    found = _runs_of(tracker, folder.run_id)
-    if not found and folder.fact("refused"):
-        folder.discard()
-        return False
-    folder.note(local_id=folder.run_id)
-    if found:
-        folder.take_id(found[0])
-    else:
-        create_run(tracker, folder)
-    return True
+
+    def _create(self, entry: Entry) -> None:
+        tags = {"mlflow.user": _user(), "mlflow.source.name": entry.source, "mlflow.source.type": "LOCAL"}
+        tags |= {**entry.tags, self.tag: entry.key, NOTE: entry.description}
+        if entry.parent:
+            tags["mlflow.parentRunId"] = entry.parent
+        was_in_doubt = entry.key in self._in_doubt
+        self._in_doubt.add(entry.key)
+        run = self.client.create_run(
+            self.tracker.experiment_id, start_time=entry.started, tags=tags, run_name=entry.name
+        )
+        if not was_in_doubt:
+            self._in_doubt.discard(entry.key)
+        run_id, status = run.info.run_id, RUNNING
+        if entry.status != RUNNING:
+            self.client.update_run(run_id, status=OPEN)  # should this process be killed now: it must not say RUNNING
+            status = OPEN
+        self.runs[entry.key] = (run_id, status)
+        self._content[run_id] = _Content(status, description=entry.description, is_new=True)
+
+    # --------------------------------------------------------------- content
+
+    def _deliver(self, entry: Entry) -> Delivery:
+        try:
+            return self._send(entry)
+        except BaseException:
+            # Something may have arrived although the store did not say so: ask next time.
+            run_id, _ = self.runs.pop(entry.key, ("", ""))
+            self._content.pop(run_id, None)
+            self._in_doubt.add(entry.key)
+            raise
+
+    def _send(self, entry: Entry) -> Delivery:
+        run_id = self._run_of(entry)
+        there = self._content.get(run_id) or self._ask(run_id)
+        self._send_params(run_id, entry, there)
+        self._send_inputs(run_id, entry, there)
+        sent = self._send_metrics(run_id, entry, there)
+        for path, folder in entry.files:
+            self.client.log_artifact(run_id, str(path), folder or None)
+        if entry.model is not None and not there.has_model:
+            self._send_model(run_id, entry.model, there)
+        if there.description != entry.description:
+            self.client.set_tag(run_id, NOTE, entry.description)
+            there.description = entry.description
+        if entry.is_closed:
+            self._check_arrived(run_id, entry, there)
+            if entry.key in self._in_doubt and not self.scope:
+                self._read(entry.key)  # a double may have come late
+            self.client.set_terminated(run_id, entry.status, end_time=entry.ended)
+            self._content.pop(run_id)
+        elif there.status != entry.status:
+            self.client.update_run(run_id, status=entry.status)
+            there.status = entry.status
+        self.runs[entry.key] = (run_id, entry.status)
+        return Delivery(run_id, sent, len(entry.files) + (entry.model is not None))
+
+    def _ask(self, run_id: str) -> _Content:
+        """Ask the store what it has of a run."""
+        run = self.client.get_run(run_id)
+        if run.info.lifecycle_stage == "deleted":
+            raise DeletedRunError(f"run {run_id} was deleted in the store")
+        content = _Content(
+            run.info.status,
+            params=set(run.data.params),
+            inputs={item.dataset.name for item in run.inputs.dataset_inputs} if run.inputs else set(),
+            values=self._values(run_id, run.data.metrics),
+            description=run.data.tags.get(NOTE, ""),
+            has_model=bool(run.outputs and run.outputs.model_outputs),
+        )
+        self._content[run_id] = content
+        return content
+
+    def _values(self, run_id: str, names: Mapping[str, Any]) -> set[tuple[str, int]]:
+        return {(key, value.step) for key in names for value in self.client.get_metric_history(run_id, key)}
+
+    def _send_params(self, run_id: str, entry: Entry, there: _Content) -> None:
+        entity = import_mlflow().entities.Param
+        missing = {key: value for key, value in entry.params.items() if key not in there.params}
+        if missing:
+            params = [entity(key, str(value)[:LONGEST_PARAM]) for key, value in missing.items()]
+            self.client.log_batch(run_id, params=params)
+            there.params |= missing.keys()
+
+    def _send_inputs(self, run_id: str, entry: Entry, there: _Content) -> None:
+        """Record datasets' names and digests, without their data, as inputs of a run."""
+        missing = [item for item in entry.inputs if item["name"] not in there.inputs]
+        if not missing:
+            return
+        from mlflow.data.code_dataset_source import CodeDatasetSource
+        from mlflow.data.meta_dataset import MetaDataset
+        from mlflow.entities import DatasetInput, InputTag
+
+        for item in missing:
+            dataset = MetaDataset(source=CodeDatasetSource(tags={}), name=item["name"], digest=item["digest"][:32])
+            tags = [InputTag("mlflow.data.context", item["context"])]
+            self.client.log_inputs(run_id, [DatasetInput(dataset._to_mlflow_entity(), tags)])
+            there.inputs.add(item["name"])
+
+    def _send_metrics(self, run_id: str, entry: Entry, there: _Content) -> int:
+        entity = import_mlflow().entities.Metric
+        missing = [value for value in entry.metrics if (value.key, value.step) not in there.values]
+        for start in range(0, len(missing), BATCH):
+            chunk = missing[start : start + BATCH]
+            there.requests += 1
+            self.client.log_batch(run_id, metrics=[entity(v.key, float(v.value), v.time, v.step) for v in chunk])
+            there.values |= {(value.key, value.step) for value in chunk}
+        return len(missing)
+
+    def _send_model(self, run_id: str, folder: Path, there: _Content) -> None:
+        """Record a model that serves; one whose delivery was broken off is completed, not made twice."""
+        entities = import_mlflow().entities
+        experiment = self.tracker.experiment_id
+        begun = self.client.search_logged_models([experiment], filter_string=f"source_run_id = '{run_id}'")
+        model = begun[0] if begun else self.client.create_logged_model(experiment, MODEL, source_run_id=run_id)
+        _name_in_its_file(folder, run_id, model.model_id)
+        self.client.log_model_artifacts(model.model_id, str(folder))
+        self.client.finalize_logged_model(model.model_id, "READY")
+        self.client.log_outputs(run_id, [entities.LoggedModelOutput(model.model_id, step=0)])
+        there.has_model = True
+
+    def _check_arrived(self, run_id: str, entry: Entry, there: _Content) -> None:
+        """Read a run back before it is called delivered: a server may have said yes and kept nothing."""
+        run = self.client.get_run(run_id)
+        wanted = {(value.key, value.step) for value in entry.metrics}
+        # What went in one request is there as a whole or not at all.
+        at_once = there.is_new and there.requests == 1 and {key for key, _ in wanted} <= run.data.metrics.keys()
+        lost = set() if at_once or not there.requests else wanted - self._values(run_id, run.data.metrics)
+        params = entry.params.keys() - run.data.params.keys()
+        if lost or params:
+            raise TrackingError(
+                f"the store took {len(lost)} metric values and {len(params)} parameters of run {run_id} and did not "
+                "keep them"
+            )
 
 
-def _runs_of(tracker: Tracker, local_id: str) -> list[str]:
-    """Return the ids of the runs that were made for a folder."""
-    found = tracker.client.search_runs(
-        [tracker.experiment_id],
-        filter_string=f"tags.`{LOCAL_ID}` = '{local_id}'",
-        order_by=["attributes.start_time ASC"],
-    )
-    return [run.info.run_id for run in found]
+def _size(entry: Entry) -> int:
+    files = [path for path, _ in entry.files]
+    files += [path for path in entry.model.rglob("*") if path.is_file()] if entry.model is not None else []
+    return sum(path.stat().st_size for path in files)
 
 
-def _delete_doubles(tracker: Tracker, folder: RunFolder) -> None:
-    """Delete a second run of the same folder: a slow store may have made one long after it was given up."""
-    if folder.fact("local_id"):
-        for run_id in _runs_of(tracker, folder.fact("local_id")):
-            if run_id != folder.run_id:
-                tracker.client.delete_run(run_id)
+def _name_in_its_file(folder: Path, run_id: str, model_id: str) -> None:
+    """Write a model's ids into its MLmodel file, by which MLflow knows where a loaded model came from."""
+    from mlflow.models import Model
 
-
-# ------------------------------------------------------------------ all runs
-
-
-def sweep(home: Path, note: Callable[[str], None]) -> list[RunFolder]:
-    """Write down the end of every run of this machine whose process is gone; return those runs."""
-    from filelock import FileLock, Timeout
-
-    dead: list[RunFolder] = []
-    if not any(dead_folders(home)):
-        return dead
-    # A folder that cannot be written, or that another command sweeps right now, is no reason to fail.
-    with contextlib.suppress(OSError, Timeout, WslError), FileLock(home / ".sweep.lock", timeout=30):
-        for folder in dead_folders(home):
-            if folder.fact("started") is None:
-                folder.discard()  # it died before it had written what it was going to be
-                continue
-            bury(folder)
-            dead.append(folder)
-            if folder.fact("message"):
-                note(f"run {folder.run_id} is marked {folder.fact('status')}: {folder.fact('message')}")
-    return dead
-
-
-def tell(tracker: Tracker, dead: Sequence[RunFolder]) -> None:
-    """Tell the store of runs whose process died; one that does not answer is told by `wsl sync` later."""
-    for folder in dead:
-        if folder.fact("store") == tracker.label:
-            with contextlib.suppress(Exception):
-                catch_up(_for_experiment(tracker, folder.fact("experiment")), folder)
-
-
-def waiting(home: Path) -> list[RunFolder]:
-    """Return the runs that have ended, and of which the store may lack something."""
-    return [
-        folder
-        for folder in all_folders(home)
-        if folder.fact("status") != RUNNING and not folder.fact("delivered") and folder.process() is None
-    ]
-
-
-def sync(tracker: Tracker, folders: list[RunFolder]) -> Iterator[tuple[RunFolder, str]]:
-    """Deliver what waits; return each run with what became of it."""
-    from filelock import FileLock
-
-    with FileLock(tracker.home / ".sync.lock"):
-        for folder in folders:
-            if folder.fact("store") != tracker.label:
-                other = folder.fact("store") or "the embedded database"
-                yield folder, f"belongs to another store: wsl sync --tracking-uri {other}"
-                continue
-            try:
-                metrics, files = catch_up(_for_experiment(tracker, folder.fact("experiment")), folder)
-                yield folder, f"{metrics} metric values and {files} files delivered"
-            except TrackingError as error:
-                yield folder, str(error)
-            except Exception as error:
-                raise TrackingError(
-                    f"run {folder.run_id} could not be delivered: {redact(one_line(error))}; nothing is lost, try again"
-                ) from None
-
-
-def _for_experiment(tracker: Tracker, experiment: str) -> Tracker:
-    return tracker if tracker.experiment == experiment else Tracker(tracker.uri, experiment, tracker.home)
+    file = folder / "MLmodel"
+    model = Model.load(file)
+    model.run_id, model.model_id, model.model_uuid = run_id, model_id, model_id
+    model.save(file)
 
 
 def _user() -> str:

@@ -1,7 +1,6 @@
-"""MLflow's stores: which one, whether it answers, its experiments and pages. The only module that imports MLflow.
+"""MLflow's stores: which one, whether it answers, its experiments and pages.
 
-Our own record on disk is the source of truth (`records.py`); a store gets it in batches (`tracked_run.py`), and what
-did not arrive is delivered later (`delivery.py`).
+Our own record on disk is the source of truth (`runs.folder`); a store gets it through an `Outbox`.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import logging
 import os
 import random
-import re
 import sqlite3
 import time
 import urllib.error
@@ -26,6 +23,10 @@ import attrs
 
 from wsl_toolkit.errors import TrackingError, did_you_mean, one_line
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.runs.tracking import database
+from wsl_toolkit.runs.tracking.background import Request, patience
+from wsl_toolkit.runs.tracking.library import import_mlflow
+from wsl_toolkit.system.redaction import redact as redact
 
 T = TypeVar("T")
 
@@ -40,19 +41,9 @@ BATCH = 1000
 CANDIDATES_FILE = "candidates.safetensors"
 
 
-_SECRET_KEYS = "password|passwd|pwd|token|secret|key|signature|sig|credential"
-
-
-def redact(text: str) -> str:
-    """Hide users, passwords and tokens of every URI in a text."""
-    # Up to the last @ before the host: a password may hold one itself.
-    text = re.sub(r"://[^/\s?#'\"]*@", "://***@", text)
-    return re.sub(rf"(?i)([?&;][\w.-]*(?:{_SECRET_KEYS})[\w.-]*=)[^&;#\s'\"]+", r"\1***", text)
-
-
 def default_uri(home: Path = HOME) -> str:
     """Return the URI of the embedded database."""
-    return f"sqlite:///{(home / 'mlflow.db').resolve()}"
+    return database.sqlite_uri(home / "mlflow.db")
 
 
 def choose_uri(option: str | None, home: Path = HOME) -> str:
@@ -60,21 +51,15 @@ def choose_uri(option: str | None, home: Path = HOME) -> str:
     return option or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(home)
 
 
-def import_mlflow() -> Any:
-    """Import MLflow with bounded waits, quiet, and without telemetry."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # A request whose answer was lost may have been carried out: repeating it blindly would make a run twice. Whoever
-    # repeats one here asks the store first what it has.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    import mlflow
+def absolute(uri: str) -> str:
+    """Return a store's URI as it is understood in any working directory."""
+    path = database.sqlite_path(uri)
+    return uri if path is None or path.is_absolute() else database.sqlite_uri(path)
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # It prints a traceback of every error that it then raises, which we report ourselves.
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    return mlflow
+
+def store_label(uri: str, home: Path) -> str | None:
+    """Return a store as run folders remember it; see `Tracker.label`."""
+    return None if uri == default_uri(home) else redact(uri)
 
 
 @contextlib.contextmanager
@@ -110,28 +95,38 @@ class Tracker:
     def __init__(self, uri: str, experiment: str, home: Path = HOME) -> None:
         self.uri = uri
         self.home = home
-        self.line = Line()
-        self.check_answers()
+        self.backoff = Backoff()
         try:
-            with _creation_lock(uri, home):
-                mlflow = import_mlflow()
-                self.client = mlflow.MlflowClient(tracking_uri=uri)
-                self.experiment_id = insist(lambda: self._experiment(experiment))
+            if self._is_server:
+                Request(lambda: self._open(experiment)).outcome(patience())
+            else:
+                self._open(experiment)
         except TrackingError:
             raise
         except Exception as error:
             raise TrackingError(f"the tracking store {redact(uri)} cannot be used: {redact(one_line(error))}") from None
         self.experiment = experiment
 
+    def _open(self, experiment: str) -> None:
+        self.check_answers()
+        _ensure_database(self.uri)
+        self.client = import_mlflow().MlflowClient(tracking_uri=self.uri)
+        self.experiment_id = retry_while_locked(lambda: self._experiment(experiment))
+        database.tidy(self.uri)
+
+    @property
+    def _is_server(self) -> bool:
+        return self.uri.startswith(("http://", "https://"))
+
     def check_answers(self) -> None:
         """Fail soon if a server does not answer."""
-        if self.uri.startswith(("http://", "https://")):
+        if self._is_server:
             _reach(self.uri)
 
     @property
     def label(self) -> str | None:
         """The store as run folders remember it: no secrets, and None for the embedded one, which moves with them."""
-        return None if self.uri == default_uri(self.home) else redact(self.uri)
+        return store_label(self.uri, self.home)
 
     def _experiment(self, name: str) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -139,7 +134,12 @@ class Tracker:
             # The location is fixed when the experiment is made, so it must not depend on who makes it from where.
             artifacts = (self.home / "artifacts").resolve().as_uri() if self.uri.startswith("sqlite:") else None
             kind = {"mlflow.experimentKind": "custom_model_development"}
-            return str(self.client.create_experiment(name, artifact_location=artifacts, tags=kind))
+            try:
+                return str(self.client.create_experiment(name, artifact_location=artifacts, tags=kind))
+            except Exception:
+                found = self.client.get_experiment_by_name(name)  # another process made it at the same time
+                if found is None:
+                    raise
         if found.lifecycle_stage == "deleted":
             raise TrackingError(
                 f"experiment {name!r} was deleted in {redact(self.uri)}: restore it or use --experiment"
@@ -147,8 +147,8 @@ class Tracker:
         return str(found.experiment_id)
 
 
-class Line:
-    """When to speak to a store again: not soon after a failure, so that a lost store costs training next to nothing."""
+class Backoff:
+    """When to send to a store again: not soon after a failure, so that a lost store costs training next to nothing."""
 
     FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 
@@ -171,11 +171,11 @@ class Line:
         self._wait = min(2 * self._wait, self.LONGEST_WAIT)
 
     def rest(self, seconds: float) -> None:
-        """Leave the store in peace for a while."""
+        """Send nothing for a while."""
         self._dead_until = time.monotonic() + seconds
 
 
-def insist(action: Callable[[], T]) -> T:
+def retry_while_locked(action: Callable[[], T]) -> T:
     """Do something again while the database is locked by other writers, within bounds."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -204,44 +204,60 @@ VIEW = "wsl"
 
 def runs_page(uri: str, experiment: str | None) -> str:
     """Return the page of MLflow's interface that shows an experiment's runs with our columns."""
-    client = _client(uri)
-    found = [e for e in client.search_experiments() if experiment in (None, e.name)]
+    try:
+        return _runs_page(_client(uri), experiment)
+    except TrackingError:
+        raise
+    except Exception as error:
+        raise TrackingError(f"the tracking store {redact(uri)} cannot be read: {redact(one_line(error))}") from None
+    finally:
+        database.tidy(uri)
+
+
+def _runs_page(client: Any, experiment: str | None) -> str:
+    known = retry_while_locked(client.search_experiments)
+    found = [e for e in known if experiment in (None, e.name)]
     if experiment is not None and not found:
-        known = [e.name for e in client.search_experiments()]
-        raise TrackingError(f"there is no experiment {experiment!r}.{did_you_mean(experiment, known)}")
+        raise TrackingError(
+            f"there is no experiment {experiment!r}.{did_you_mean(experiment, [e.name for e in known])}"
+        )
     newest = client.search_runs(
         [e.experiment_id for e in found], order_by=["attributes.start_time DESC"], max_results=1
     )
     if not newest and experiment is None:
         return "/#/experiments"
     chosen = newest[0].info.experiment_id if newest else found[0].experiment_id
+    page = f"/#/experiments/{chosen}/runs?workflowType=machine_learning"
     # The interface keeps a shared view as a tag of the experiment; plain JSON is one of the forms that it reads.
     view = json.dumps({"orderByKey": "attributes.start_time", "orderByAsc": False, "selectedColumns": COLUMNS})
-    client.set_experiment_tag(chosen, f"mlflow.sharedViewState.{VIEW}", view)
-    return f"/#/experiments/{chosen}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    try:
+        client.set_experiment_tag(chosen, f"mlflow.sharedViewState.{VIEW}", view)
+    except Exception:
+        return page  # a store that is locked or may only be read is shown with MLflow's own columns
+    return f"{page}&viewStateShareKey={VIEW}"
 
 
 def _client(uri: str) -> Any:
     """Return a client of a store that must exist."""
     if uri.startswith(("http://", "https://")):
         _reach(uri)
-    database = uri.removeprefix("sqlite:///")
-    if database != uri and not Path(database).exists():
-        raise TrackingError(
-            f"there are no runs here yet (no {Path(database).name} in {Path(database).parent}): try wsl run"
-        )
+    path = database.sqlite_path(uri)
+    if path is not None and not database.is_whole(path):
+        raise TrackingError(f"there are no runs here yet (no {path.name} in {path.parent}): try wsl run")
     return import_mlflow().MlflowClient(tracking_uri=uri)
 
 
 def describe_store(uri: str) -> str:
     """Return what a store is, its version and how much is in it, or raise what is wrong; nothing is created."""
-    database = uri.removeprefix("sqlite:///")
-    if database != uri and not Path(database).exists():
-        return f"no database at {database} yet: the first run makes it"
+    path = database.sqlite_path(uri)
+    if path is not None and not path.exists():
+        return f"no database at {path} yet: the first run makes it"
+    if path is not None and not database.is_whole(path):
+        return f"{path} is half-made, and nothing is in it: the next run makes it anew"
     try:
-        version = _schema(database) if database != uri else ""
+        version = _schema(path) if path is not None else ""
         client = _client(uri)
-        experiments = insist(lambda: client.search_experiments(max_results=1000))
+        experiments = retry_while_locked(lambda: client.search_experiments(max_results=1000))
         if uri.startswith(("http://", "https://")):
             version = _server_version(uri)
     except TrackingError:
@@ -249,7 +265,7 @@ def describe_store(uri: str) -> str:
     except Exception as error:
         raise TrackingError(
             f"the tracking store {redact(uri)} cannot be used ({redact(one_line(error))}): "
-            "mend it, or choose another with --tracking-uri"
+            "fix it, or choose another with --tracking-uri"
         ) from None
     count = f"{len(experiments)} experiment{'s' if len(experiments) != 1 else ''}"
     return f"{redact(uri)} answers: {version}MLflow {import_mlflow().__version__} here, {count}"
@@ -263,18 +279,18 @@ def _server_version(uri: str) -> str:
         return ""  # a server may hide its version behind a log-in
 
 
-def _schema(database: str) -> str:
+def _schema(path: Path) -> str:
     """Return the schema of an embedded database; another one than MLflow wants is an error with the remedy."""
     folder = Path(import_mlflow().__file__).parent / "store" / "db_migrations"
     from alembic.script import ScriptDirectory
 
     wanted = ScriptDirectory(str(folder)).get_current_head()
-    with contextlib.closing(sqlite3.connect(f"{Path(database).resolve().as_uri()}?mode=ro", uri=True)) as connection:
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
         (found,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
     if found != wanted:
         raise TrackingError(
-            f"{database} has the schema {found}, but this MLflow wants {wanted}: keep a copy, then "
-            f"`mlflow db upgrade sqlite:///{database}`"
+            f"{path} has the schema {found}, but this MLflow wants {wanted}: keep a copy, then "
+            f"`mlflow db upgrade {database.sqlite_uri(path)}`"
         )
     return f"schema {found}, "
 
@@ -309,19 +325,13 @@ def _address(uri: str) -> str:
     return bare.geturl().rstrip("/")
 
 
-@contextlib.contextmanager
-def _creation_lock(uri: str, home: Path) -> Iterator[None]:
-    """Let one process at a time create the embedded database: two that migrate a fresh one together, break it."""
-    if uri != default_uri(home):
-        yield
-        return
-    from filelock import FileLock
-
+def _ensure_database(uri: str) -> None:
+    path = database.sqlite_path(uri)
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / ".lock", timeout=60):
-            yield
-            with sqlite3.connect(home / "mlflow.db") as database:
-                database.execute("PRAGMA journal_mode=WAL")
-    except (OSError, sqlite3.Error) as error:
-        raise TrackingError(f"{home} cannot be written ({one_line(error)}): run in a directory of your own") from None
+        if path is not None:
+            database.ensure(path)
+    except OSError as error:
+        assert path is not None
+        raise TrackingError(
+            f"{path.parent} cannot be written ({one_line(error)}): run in a directory of your own"
+        ) from None

@@ -1,4 +1,4 @@
-"""One run in the tracking store while it is at work: metrics go in batches, and a lost store is a note, not an end."""
+"""One run in the tracking store while it trains: all of it is on disk first, and a lost store is a note, not an end."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wsl_toolkit.errors import TrackingError, WslError, one_line
-from wsl_toolkit.runs.folder import RunFolder, TimedRecord, same_metrics
-from wsl_toolkit.runs.tracking import outbox
-from wsl_toolkit.runs.tracking.outbox import UNDELIVERED
-from wsl_toolkit.runs.tracking.store import BATCH, Tracker, import_mlflow, insist, redact, speaking_to
+from wsl_toolkit.runs.folder import OFFLINE, RunFolder, TimedRecord, same_metrics
+from wsl_toolkit.runs.tracking import run_folders
+from wsl_toolkit.runs.tracking.background import Request, patience
+from wsl_toolkit.runs.tracking.library import import_mlflow
+from wsl_toolkit.runs.tracking.outbox import MODEL, Delivery, Entry
+from wsl_toolkit.runs.tracking.run_folders import UNDELIVERED
+from wsl_toolkit.runs.tracking.store import Tracker, redact, retry_while_locked
 from wsl_toolkit.system.files import write_atomically
 
 FLUSH_SECONDS = 5.0
 SHARE_OF_TIME = 0.05
 """Metrics are sent this often, but a slow store gets no more than this share of the time."""
+
+
+class _Sending(NamedTuple):
+    """What is on its way to the store, and since when."""
+
+    entry: Entry
+    request: Request[Delivery]
+    epochs: int
+    began: float
 
 
 class TrackedRun:
@@ -27,11 +39,18 @@ class TrackedRun:
     def __init__(self, tracker: Tracker, folder: RunFolder) -> None:
         self.tracker = tracker
         self.folder = folder
-        self.warning: str | None = None
-        self.behind = False
-        self._buffer: list[Any] = []
+        self.outbox = run_folders.outbox_of(tracker)
+        self._trouble = ""
+        self._store_trouble = ""
+        self._fresh: list[TimedRecord] = []
+        """Epochs that the store does not have yet; all are on disk."""
+        self._sending: _Sending | None = None
         self._next_flush = time.monotonic() + FLUSH_SECONDS
-        self._has_model = False
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know of the run's record, or None."""
+        return self._trouble or self._store_trouble or None
 
     @property
     def run_id(self) -> str:
@@ -40,36 +59,43 @@ class TrackedRun:
 
     def begin(self, *, offline_allowed: bool) -> None:
         """Make the run in the store; where the store must not be missing, its absence is an error."""
-        if not offline_allowed:
-            try:
-                insist(lambda: outbox.create_run(self.tracker, self.folder))
-            except Exception as error:
-                raise TrackingError(
-                    f"the tracking store {redact(self.tracker.uri)} does not take the run: {redact(one_line(error))}"
-                ) from None
-        elif self.tracker.line.is_open:
-            self._attempt(lambda: insist(lambda: outbox.create_run(self.tracker, self.folder)))
-        else:
-            self.behind = True
+
+        def make() -> None:
+            retry_while_locked(lambda: run_folders.make_run(self.outbox, self.folder, is_new=True))
+
+        if offline_allowed and not self.tracker.backoff.is_open:
+            return
+        try:
+            make()
+        except Exception as error:
+            if offline_allowed:
+                self._failed(error)
+                return
+            raise TrackingError(
+                f"the tracking store {redact(self.tracker.uri)} does not take the run: {redact(one_line(error))}"
+            ) from None
 
     def reopen(self) -> None:
-        """Go on with a run that was interrupted; the store first gets what it lacks."""
+        """Go on with a run that was interrupted.
+
+        Its epochs are not sent yet: they may be damaged, and are put right from the checkpoint first.
+        """
         try:
-            outbox.catch_up(self.tracker, self.folder)
-            self.tracker.client.update_run(self.run_id, status="RUNNING")
-            outputs = self.tracker.client.get_run(self.run_id).outputs
+            before = self.run_id
+            run_folders.make_run(self.outbox, self.folder)
+            self.outbox.deliver(run_folders.entry_of(self.folder, ()))
+            if self.run_id != before and not before.startswith(OFFLINE):
+                self._trouble = f"the store has lost run {before}: it is recorded anew as {self.run_id}"
         except Exception as error:
             raise TrackingError(
                 f"run {self.run_id} cannot be resumed in {redact(self.tracker.uri)}: {redact(one_line(error))}"
             ) from None
-        self._has_model = bool(outputs and outputs.model_outputs)
 
     # -------------------------------------------------------------- records
 
     def log_epoch(self, timed: TimedRecord) -> None:
-        """Buffer an epoch's metrics; send them every few seconds."""
-        metric = import_mlflow().entities.Metric
-        self._buffer += [metric(key, float(v), timed.time, timed.record.epoch) for key, v in timed.metrics.items()]
+        """Take an epoch that is on disk; send what is new every few seconds."""
+        self._fresh.append(timed)
         if time.monotonic() >= self._next_flush:
             self.flush()
 
@@ -79,22 +105,31 @@ class TrackedRun:
         same = before is not None and before["step"] == step and same_metrics(before["values"], values)
         at = before["time"] if same else int(time.time() * 1000)
         self.folder.note(summary={"time": at, "step": step, "values": dict(values)})
-        metric = import_mlflow().entities.Metric
-        self._buffer += [metric(key, float(value), at, step) for key, value in values.items()]
 
     def flush(self) -> None:
-        """Send what is buffered; keep it if the store does not answer."""
-        start = time.monotonic()
+        """Begin to send what is new, unless the store is away or busy; training does not wait for it."""
+        self._next_flush = time.monotonic() + FLUSH_SECONDS
+        self._take_outcome(0.0)
+        if self._sending is not None or self.folder.is_offline or not self.tracker.backoff.is_open:
+            return
+        entry = run_folders.entry_of(self.folder, tuple(self._fresh))
+        self._sending = _Sending(entry, self.outbox.start(entry), len(self._fresh), time.monotonic())
 
-        def send() -> None:
-            while self._buffer:
-                self.tracker.client.log_batch(self.run_id, metrics=self._buffer[:BATCH])
-                del self._buffer[:BATCH]
-
-        if self._buffer and self._attempt(send) is False:
-            self._buffer.clear()  # it is on disk, from where `delivery` takes it
-        now = time.monotonic()
-        self._next_flush = now + max(FLUSH_SECONDS, (now - start) / SHARE_OF_TIME)
+    def _take_outcome(self, seconds: float) -> None:
+        """Learn what came of the last sending, if it ended within so many seconds."""
+        sending = self._sending
+        if sending is None or (not sending.request.is_done and seconds == 0):
+            return
+        try:
+            sending.request.outcome(seconds)
+        except Exception as error:
+            self._failed(error)
+        else:
+            self.tracker.backoff.worked()
+            run_folders.remove_sent(sending.entry)
+            del self._fresh[: sending.epochs]
+            self._next_flush += (time.monotonic() - sending.began) / SHARE_OF_TIME
+        self._sending = None
 
     def log_input(self, name: str, digest: str, context: str) -> None:
         """Record a dataset's name and digest, without its data, as an input of the run."""
@@ -102,12 +137,10 @@ class TrackedRun:
         known = self.folder.fact("inputs", [])
         if item not in known:
             self.folder.note(inputs=[*known, item])
-            self._attempt(lambda: outbox.send_inputs(self.tracker, self.run_id, [item]))
 
     def describe(self, text: str) -> None:
         """Replace the run's markdown description."""
         self.folder.note(description=text)
-        self._attempt(lambda: self.tracker.client.set_tag(self.run_id, "mlflow.note.content", text))
 
     # ------------------------------------------------------------ artifacts
 
@@ -130,95 +163,62 @@ class TrackedRun:
 
         self._put(path.name, link)
 
-    def _put(self, name: str, write: Callable[[Path], None]) -> None:
-        """Lay a file down where deliveries wait, and deliver it."""
-        target = self.folder.path / UNDELIVERED / name
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            write(target)
-        except OSError as error:
-            self.warning = self.warning or f"{target} cannot be written ({error.strerror or error})"
-            return
-        self._attempt(lambda: outbox.send_files(self.tracker, self.folder))
-
     def log_model(self, model: Any, example: Any) -> None:
         """Store the network with its signature, loadable by `mlflow.pytorch.load_model`."""
-        if self._has_model:
-            return
         mlflow = import_mlflow()
         import torch
         from mlflow.models import infer_signature
 
         with torch.no_grad():
             output = model(example)
-        about = {
-            "signature": infer_signature(example.numpy(), output.numpy()),
-            "input_example": example.numpy(),
-            "pip_requirements": [f"torch=={torch.__version__.split('+')[0]}"],
-        }
 
-        def send() -> None:
-            with speaking_to(self.tracker.uri), mlflow.start_run(run_id=self.run_id):
-                mlflow.pytorch.log_model(model, name="model", **about)
+        def save(folder: Path) -> None:
+            mlflow.pytorch.save_model(
+                model,
+                folder,
+                signature=infer_signature(example.numpy(), output.numpy()),
+                input_example=example.numpy(),
+                pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
+            )
 
-        if not self._attempt(send):
-            place = self.folder.path / UNDELIVERED / "model"
-            try:
-                shutil.rmtree(place, ignore_errors=True)
-                mlflow.pytorch.save_model(model, place, **about)
-            except Exception as error:
-                self.warning = self.warning or f"the model could not be kept in {place}: {one_line(error)}"
+        self._put(MODEL, save)
+
+    def _put(self, name: str, write: Callable[[Path], None]) -> None:
+        """Lay a file or a folder down where deliveries wait."""
+        target = self.folder.path / UNDELIVERED / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+            write(target)
+        except OSError as error:
+            self._trouble = self._trouble or f"{target} cannot be written ({error.strerror or error})"
 
     # ------------------------------------------------------------------ end
 
     def finish(self, status: str, message: str = "") -> None:
         """End the run as FINISHED, FAILED or KILLED; on disk first."""
-        self.flush()
         try:
             self.folder.leave(status, message)
         except WslError as error:
-            self.warning = self.warning or str(error)  # a full disk: the next command finds that the process is gone
-        if not self.behind and self._attempt(self._close):
-            return
-        self._last_attempt()
-
-    def _close(self) -> None:
-        if self.folder.fact("message"):
-            self.tracker.client.set_tag(self.run_id, "mlflow.note.content", outbox.describe(self.folder))
-        self.tracker.client.set_terminated(self.run_id, self.folder.fact("status"), end_time=self.folder.fact("ended"))
-        self.folder.note(delivered=True)
-
-    def _last_attempt(self) -> None:
-        """Deliver all that is missing if the store is back."""
+            self._trouble = self._trouble or str(error)  # a full disk: the next command finds that the process is gone
         try:
-            self.tracker.check_answers()
-            outbox.catch_up(self.tracker, self.folder)
+            self._take_outcome(patience())
+            if not self.tracker.backoff.is_open:
+                self.tracker.check_answers()
+            run_folders.deliver(self.outbox, self.folder)
         except Exception as error:
-            self.tracker.line.failed()
+            self.tracker.backoff.failed()
             reason = str(error) if isinstance(error, WslError) else redact(one_line(error))
-            self.warning = (
+            self._store_trouble = (
                 f"the tracking store {redact(self.tracker.uri)} did not take everything ({reason}); nothing is lost: "
                 f"the record is in {self.folder.path}, and `wsl sync` delivers it"
             )
         else:
-            self.tracker.line.worked()
-            self.warning = None
+            self.tracker.backoff.worked()
+            self._store_trouble = ""
 
-    def _attempt(self, action: Callable[[], Any]) -> bool:
-        """Do something with the store if it seems to be there; return whether it worked."""
-        offline = self.folder.is_offline and self.behind
-        if offline or not self.tracker.line.is_open:
-            self.behind = True
-            return False
-        try:
-            action()
-        except Exception as error:
-            self.behind = True
-            self.tracker.line.failed()
-            self.warning = self.warning or (
-                f"the tracking store {redact(self.tracker.uri)} did not take a record: {redact(one_line(error))}"
-            )
-            return False
-        self.tracker.line.worked()
-        return True
+    def _failed(self, error: Exception) -> None:
+        self.tracker.backoff.failed()
+        self._store_trouble = self._store_trouble or (
+            f"the tracking store {redact(self.tracker.uri)} did not take a record: {redact(one_line(error))}"
+        )

@@ -1,0 +1,93 @@
+"""Output that cannot be written, and Ctrl-C at any moment: real processes, real pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from wsl_toolkit.cli import main
+
+RUN = "run --backbone linear --epochs 3 --estimator ppl"
+WSL = f"{sys.executable} -P -m wsl_toolkit.cli"
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+
+
+def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment.pop("MLFLOW_TRACKING_URI", None)
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def runs(folder: Path) -> list[str]:
+    with sqlite3.connect(folder / "wsl-runs" / "mlflow.db") as database:
+        return [status for (status,) in database.execute("select status from runs")]
+
+
+@full
+def test_output_that_fails_never_stops_training(tmp_path: Path) -> None:
+    shell(tmp_path, f"{WSL} {RUN} --generator mcl-skewed 2>&1 | head -1")
+    assert runs(tmp_path) == ["FINISHED"]
+    done = shell(tmp_path, f"{WSL} {RUN} 2>/dev/full >&- <&-")
+    assert done.returncode == 0, done
+    assert runs(tmp_path) == ["FINISHED"] * 2
+
+
+@full
+def test_a_full_standard_output_is_one_line_and_no_defect(tmp_path: Path) -> None:
+    done = shell(tmp_path, f"{WSL} list > /dev/full")
+    assert (done.returncode, done.stderr.count("\n")) == (5, 1)
+    assert shell(tmp_path, f"{WSL} list >&-").returncode == 0
+    assert shell(tmp_path, f"{WSL} list nonsense 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize("seconds", [0.7, 2.5])
+def test_ctrl_c_in_the_first_seconds_ends_with_130(seconds: float, tmp_path: Path) -> None:
+    command = [*WSL.split(), *RUN.replace("--epochs 3", "--epochs 100000").split()]
+    started = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(seconds)
+    started.send_signal(signal.SIGINT)
+    said, _ = started.communicate(timeout=120)
+    assert started.returncode == 130, said
+    assert "Aborted" not in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("arguments", [["run", "--resume"], ["run", "--config"], ["study", "run"], ["predict", "m"]])
+def test_a_name_that_is_too_long_is_the_users_mistake(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [*arguments, "x" * 5000])
+    assert done.exit_code == 2, done.output
+    assert len(done.output) < 1000
+
+
+def test_the_interface_opens_on_a_locked_store_and_explains_one_that_cannot_be_read(tmp_path: Path) -> None:
+    from wsl_toolkit.errors import TrackingError
+    from wsl_toolkit.runs.tracking.store import Tracker, default_uri, runs_page
+
+    uri = default_uri(tmp_path)
+    Tracker(uri, "wsl-digits", tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        assert runs_page(uri, "wsl-digits").endswith("workflowType=machine_learning")
+        lock.execute("ROLLBACK")
+    (tmp_path / "mlflow.db").write_bytes(b"x" * 5000)
+    with pytest.raises(TrackingError, match="is damaged"):
+        runs_page(uri, None)
