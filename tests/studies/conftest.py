@@ -28,7 +28,7 @@ def run_in(tmp_path: Path) -> Callable[..., list[CellState]]:
     """Run a study below a temporary directory, in this process and without MLflow unless told otherwise."""
 
     def run(
-        study: Study | dict[str, Any], *, home: Path = tmp_path, executor: Executor | None = None, ledger: Any = None
+        study: Study | dict[str, Any], *, home: Path = tmp_path, executor: Executor | None = None, outbox: Any = None
     ) -> list[CellState]:
         description = study if isinstance(study, Study) else from_dict(study, "test")
         registry = load_plugins().registry
@@ -36,6 +36,6 @@ def run_in(tmp_path: Path) -> Callable[..., list[CellState]]:
         folder.create()
         check_study(description, folder, registry, home)
         folder.write_study(description)
-        return run_study(description, folder, registry, executor or Inline(), SilentStudy(), ledger, data_dir=home)
+        return run_study(description, folder, registry, executor or Inline(), SilentStudy(), outbox, data_dir=home)
 
     return run

@@ -18,7 +18,7 @@ from wsl_toolkit.studies.description import Study, from_dict
 from wsl_toolkit.studies.driver import Driver
 from wsl_toolkit.studies.executor import Event, Inline
 from wsl_toolkit.studies.store import StudyFolder, known_studies
-from wsl_toolkit.studies.tracking import KEY, Ledger, experiment_name
+from wsl_toolkit.studies.tracking import KEY, StudyOutbox, experiment_name
 
 Run = Callable[..., list[CellState]]
 
@@ -191,9 +191,9 @@ class Tracked:
         self.home = home
         self.notes: list[str] = []
 
-    def ledger(self, study: Study) -> Ledger:
+    def outbox(self, study: Study) -> StudyOutbox:
         self.tracker = Tracker(default_uri(self.home), experiment_name(study.name), self.home)
-        return Ledger(self.tracker, study, self.notes.append)
+        return StudyOutbox(self.tracker, study, self.notes.append)
 
     def runs(self) -> dict[str, Any]:
         found = list(self.tracker.client.search_runs([self.tracker.experiment_id], max_results=1000))
@@ -214,9 +214,9 @@ def test_a_study_is_one_experiment_of_parents_and_children_delivered_once(
     small: dict[str, Any], run_in: Run, tracked: Tracked
 ) -> None:
     study = from_dict(small, "test")
-    ledger = tracked.ledger(study)
-    states = run_in(study, home=tracked.home, ledger=ledger)
-    ledger.finish_study(None, complete=True)
+    outbox = tracked.outbox(study)
+    states = run_in(study, home=tracked.home, outbox=outbox)
+    outbox.finish_study(None, complete=True)
     runs = tracked.runs()
     assert len(runs) == 1 + 2 + 8
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
@@ -242,14 +242,14 @@ def test_delivering_again_changes_nothing_and_a_half_delivered_run_is_completed(
     small: dict[str, Any], run_in: Run, tracked: Tracked
 ) -> None:
     study = from_dict(small, "test")
-    states = run_in(study, home=tracked.home, ledger=tracked.ledger(study))
+    states = run_in(study, home=tracked.home, outbox=tracked.outbox(study))
     before = {key: run.info.run_id for key, run in tracked.runs().items()}
     trial = states[0].finished[0]
     run_id = before[f"job:{trial.job.id}"]
     # As if the driver had died after sending the metrics and before closing the run.
     tracked.tracker.client.update_run(run_id, status="SCHEDULED")
-    ledger = tracked.ledger(study)
-    run_in(study, home=tracked.home, ledger=ledger)
+    outbox = tracked.outbox(study)
+    run_in(study, home=tracked.home, outbox=outbox)
     assert {key: run.info.run_id for key, run in tracked.runs().items()} == before
     assert tracked.runs()[f"job:{trial.job.id}"].info.status == "FINISHED"
     wanted = [(epoch, value) for epoch, value in enumerate(trial.history["train/risk"], start=1)]
@@ -261,9 +261,9 @@ def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
 ) -> None:
     small["name"] = "interrupted"
     study = from_dict(small, "test")
-    ledger = tracked.ledger(study)
+    outbox = tracked.outbox(study)
     calls = {"left": 12}
-    send = ledger.client.log_batch
+    send = outbox.client.log_batch
 
     def dying(*args: Any, **kwargs: Any) -> Any:
         calls["left"] -= 1
@@ -271,16 +271,16 @@ def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
             raise ConnectionError("the store at http://user:secret@host is gone")
         return send(*args, **kwargs)
 
-    monkeypatch.setattr(ledger.client, "log_batch", dying)
-    states = run_in(study, home=tracked.home, ledger=ledger)
+    monkeypatch.setattr(outbox.client, "log_batch", dying)
+    states = run_in(study, home=tracked.home, outbox=outbox)
     assert all(state.done for state in states)
     assert [note for note in tracked.notes if "wsl study resume interrupted" in note]
     assert not [note for note in tracked.notes if "secret" in note]
     monkeypatch.undo()
     assert any(run.info.status == "SCHEDULED" for run in tracked.runs().values())
-    ledger = tracked.ledger(study)
-    run_in(study, home=tracked.home, ledger=ledger)
-    ledger.finish_study(None, complete=True)
+    outbox = tracked.outbox(study)
+    run_in(study, home=tracked.home, outbox=outbox)
+    outbox.finish_study(None, complete=True)
     runs = tracked.runs()
     assert len(runs) == 1 + 2 + 8
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
@@ -295,7 +295,7 @@ def test_everything_that_the_oracle_selected_says_so_in_the_store(
 ) -> None:
     small |= {"name": "oracle", "selection": {"rule": "oracle-accuracy"}, "methods": ["cc"], "trials": 1}
     study = from_dict(small, "test")
-    run_in(study, home=tracked.home, ledger=tracked.ledger(study))
+    run_in(study, home=tracked.home, outbox=tracked.outbox(study))
     runs = tracked.runs()
     assert len(runs) == 1 + 1 + 3
     for run in runs.values():

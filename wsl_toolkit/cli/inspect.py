@@ -14,7 +14,7 @@ from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.cli.options import ComponentCommand, given_values
 from wsl_toolkit.components import Component
 from wsl_toolkit.parameters import parameters_of
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _inspect_one(
     from wsl_toolkit.cli import inspect_page
     from wsl_toolkit.theory.generator_profile import portray
 
-    with blame(registry, "generator", name):
+    with attributed(registry, "generator", name):
         portrait = portray(registry.create("generator", name, values), classes, seed=seed)
     if figure is not None:
         from wsl_toolkit.theory.figures.generator import draw_portrait

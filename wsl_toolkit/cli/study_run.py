@@ -115,7 +115,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.studies.reading import restrict
     from wsl_toolkit.studies.report.build import as_plain, build_report, write_report
     from wsl_toolkit.studies.store import StudyFolder
-    from wsl_toolkit.studies.tracking import Ledger, experiment_name
+    from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
 
     check_installed(options["executor"])
     study = restrict(whole, options["datasets"], options["alphas"], options["methods"])
@@ -138,18 +138,18 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
         # Before any worker starts: two processes that create the database together would break it.
         tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
         tell(tracker, sweep(tracker.home, listener.note))
-        ledger = Ledger(tracker, study, listener.note)
-        ledger.begin()
+        outbox = StudyOutbox(tracker, study, listener.note)
+        outbox.begin()
         executor = make_executor(options["executor"], options["jobs"], _cluster(options))
         device, data_dir = options["device"], options["data_dir"]
         failure = None
         try:
-            run_study(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+            run_study(study, folder, registry, executor, listener, outbox, data_dir=data_dir, device=device)
         except StudyError as error:
             failure = error  # what is there is reported all the same
         report = build_report(whole, study_states(whole, folder, registry))
         write_report(report, folder.path / "report")
-        ledger.finish_study(folder.path / "report", complete=report.complete)
+        outbox.finish_study(folder.path / "report", complete=report.complete)
     if options["as_json"]:
         print_json(as_plain(report))
     elif not is_quiet():

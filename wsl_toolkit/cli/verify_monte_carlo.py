@@ -10,7 +10,7 @@ from wsl_toolkit.cli.common import tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.settings import Kind, Setting
 
@@ -98,7 +98,7 @@ def _learn(registry: Registry, estimators: list[Estimator], generator: Generator
     ]
     total = len(estimators) * len(monte_carlo.SIZES) + len(confident)
     # Which component was at work is read off the traceback; the generator is named where none can be.
-    with counting("trainings", total) as step, blame(registry, "generator", generator.name):
+    with counting("trainings", total) as step, attributed(registry, "generator", generator.name):
         consistency = monte_carlo.consistency(truth, estimators, generator, step, sizes=monte_carlo.SIZES)
         bias = monte_carlo.learned_bias(truth, confident, generator, step) if confident else None
     return Findings(num_classes=num_classes, generator=generator.name, consistency=consistency, bias=bias)

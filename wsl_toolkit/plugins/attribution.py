@@ -64,6 +64,3 @@ def _culprit(registry: Registry, error: BaseException) -> tuple[Owner | None, st
         if owner is not None and owner.distribution != OWN_DISTRIBUTION:
             return owner, f"{Path(frame.f_code.co_filename).name}:{line}"
     return None, ""
-
-
-blame = attributed

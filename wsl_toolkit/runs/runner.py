@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system import environment
 from wsl_toolkit.system.memory import explain_memory
 from wsl_toolkit.system.signals import listening
+from wsl_toolkit.system.statistics import mean_and_error
 from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import RunConfig, from_dict, read_toml
 from wsl_toolkit.training.distributed import Ranks
@@ -185,7 +185,7 @@ def _collect(
     finals = [{**result.final, MEAN_SIZE: result.mean_size} for result in results]
     shared = [key for key in finals[0] if all(key in final for final in finals)]
     columns = {key: [final[key] for final in finals] for key in shared}
-    n = len(results)
+    found = {key: mean_and_error(values) for key, values in columns.items()}
     return RunResult(
         name=name,
         config=config,
@@ -193,8 +193,8 @@ def _collect(
         experiment=tracker.experiment,
         experiment_id=tracker.experiment_id,
         trials=tuple(summary.trial_facts(result) for result in results),
-        mean={key: statistics.fmean(values) for key, values in columns.items()},
-        stderr={key: statistics.stdev(v) / n**0.5 for key, v in columns.items()} if n > 1 else {},
+        mean={key: mean for key, (mean, _) in found.items()},
+        stderr={key: error for key, (_, error) in found.items() if error is not None},
         notes=notes,
     )
 

@@ -18,7 +18,7 @@ from wsl_toolkit.studies.queue import JobQueue
 from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
-from wsl_toolkit.studies.tracking import Ledger
+from wsl_toolkit.studies.tracking import StudyOutbox
 
 
 class StudyError(WslError):
@@ -71,7 +71,7 @@ class Driver:
         registry: Registry,
         executor: Executor,
         listener: StudyListener,
-        ledger: Ledger | None,
+        outbox: StudyOutbox | None,
         *,
         data_dir: Path,
         device: str = "cpu",
@@ -80,7 +80,7 @@ class Driver:
         self.registry = registry
         self.executor = executor
         self.listener = listener
-        self.ledger = ledger
+        self.outbox = outbox
         self.data_dir = data_dir
         self.device = device
         self.results = Results(folder)
@@ -108,7 +108,7 @@ class Driver:
             self._refill()
             for event in self.executor.events():
                 self._take(event)
-        if self.ledger is not None and self.ledger.last_attempt():
+        if self.outbox is not None and self.outbox.last_attempt():
             for work in self.cells:
                 self._deliver(work.state)
         failures = [f"{w.state.cell.label}: {w.failure or w.state.error}" for w in self.cells if not w.state.done]
@@ -216,16 +216,16 @@ class Driver:
         )
 
     def _deliver(self, state: CellState) -> None:
-        if self.ledger is None:
+        if self.outbox is None:
             return
         for search in state.searches:
             for scored in search.scored:
                 for result in scored.results:
-                    self.ledger.deliver(state.cell, scored.point, result)
+                    self.outbox.deliver(state.cell, scored.point, result)
         for trial in state.results:
             if trial is not None:
-                self.ledger.deliver(state.cell, {}, trial)
-        self.ledger.finish_cell(state)
+                self.outbox.deliver(state.cell, {}, trial)
+        self.outbox.finish_cell(state)
 
 
 def _outstanding(state: CellState) -> int:
@@ -246,7 +246,7 @@ def run_study(
     registry: Registry,
     executor: Executor,
     listener: StudyListener,
-    ledger: Ledger | None,
+    outbox: StudyOutbox | None,
     *,
     data_dir: Path,
     device: str = "cpu",
@@ -254,7 +254,7 @@ def run_study(
     """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place."""
     try:
         executor.prepare(study, registry)
-        driver = Driver(study, folder, registry, executor, listener, ledger, data_dir=data_dir, device=device)
+        driver = Driver(study, folder, registry, executor, listener, outbox, data_dir=data_dir, device=device)
         return driver.run()
     except KeyboardInterrupt:
         raise InterruptedRunError(

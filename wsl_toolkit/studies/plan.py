@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.errors import ConfigError, WslError
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.cells import CellState, cell_state
 from wsl_toolkit.studies.checks import shown
@@ -57,7 +57,7 @@ def data_digests(study: Study, registry: Registry, data_dir: Path) -> dict[str, 
     for setting in study.settings:
         name, values = setting.dataset
         if setting.data_label not in digests:
-            with blame(registry, "dataset", name):
+            with attributed(registry, "dataset", name):
                 digests[setting.data_label] = registry.create("dataset", name, values).load(data_dir).digest()
     return digests
 
@@ -74,7 +74,7 @@ def held_out_counts(study: Study, registry: Registry, data_dir: Path) -> dict[st
         setting = cell.setting
         if cell.space and setting.label not in counts:
             name, values = setting.dataset
-            with blame(registry, "dataset", name):
+            with attributed(registry, "dataset", name):
                 data = registry.create("dataset", name, values).load(data_dir)
             training = cell.config({}, seed=study.seed, epochs=None, registry=registry).training
             held_out = split(data, training.validation, training.test, stream(study.seed, "split")).validation

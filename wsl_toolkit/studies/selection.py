@@ -16,6 +16,7 @@ import attrs
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.studies.description import Selection
 from wsl_toolkit.studies.jobs import FINISHED, JobResult
+from wsl_toolkit.system.statistics import mean_and_error
 from wsl_toolkit.training.metrics import RULES
 
 METRICS = {rule: (metric.name, metric.sign) for rule, metric in RULES.items()}
@@ -77,7 +78,7 @@ def standard_error(values: Sequence[float], held_out: int, *, share: bool) -> fl
     something between, for no numbers in [0, 1] with mean v vary more. None where the value is no such mean.
     """
     if len(values) > 1:
-        return statistics.stdev(values) / math.sqrt(len(values))
+        return mean_and_error(values)[1]
     if not share or held_out < 2:
         return None
     value = min(max(values[0], 0.0), 1.0)

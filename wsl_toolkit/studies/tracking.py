@@ -187,9 +187,6 @@ class StudyOutbox:
             self.tracker.backoff.rest(took / SHARE_OF_TIME)
 
 
-Ledger = StudyOutbox
-
-
 def summary_metrics(results: tuple[JobResult, ...]) -> dict[str, float]:
     """Return mean and standard error of the last epoch's metrics over trials."""
     return summarise([result.final for result in results])

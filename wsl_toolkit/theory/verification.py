@@ -16,7 +16,7 @@ from torch import Tensor
 
 from wsl_toolkit.components import Estimator, Generator
 from wsl_toolkit.errors import PluginError, WslError, one_line
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.settings import Kind, Setting
 from wsl_toolkit.system.random_streams import stream
@@ -197,7 +197,7 @@ def _column(
     n, num_classes = where.posterior.shape
     column = Column(name=name, setting=registry.get("generator", name).setting)
     try:
-        with blame(registry, "generator", name):
+        with attributed(registry, "generator", name):
             generator: Generator = registry.create("generator", name, values)
             generator.check_classes(num_classes)
             data = made_data(num_classes)
@@ -219,7 +219,7 @@ def _cell(registry: Registry, request: Request, column: Column, table: Tensor | 
             return _judged_by_bias(
                 blank, true_confidence_moments(table, **attrs.asdict(where, recurse=False)), row.kind
             )
-        with blame(registry, "estimator", row.name):
+        with attributed(registry, "estimator", row.name):
             return _judged(blank, registry.create("estimator", *request), table, where)
     except Exception as error:
         return _with_error(blank, error)

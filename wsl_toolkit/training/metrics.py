@@ -6,15 +6,17 @@ Evaluation, result tables, curves, MLflow's columns, early stopping and the sele
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
-import torch
-from torch import Tensor
 
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor  # commands that only read the table do not import torch
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -97,7 +99,7 @@ def covering_rate(logits: Tensor, candidates: Tensor) -> Tensor:
 
 def candidate_confidence(logits: Tensor, candidates: Tensor) -> Tensor:
     """Return r_j = p_j 1{j in s} / Σ_{k in s} p_k (Theorem 1), stable for any logits."""
-    return torch.softmax(logits.masked_fill(~candidates, -torch.inf), dim=-1)
+    return logits.masked_fill(~candidates, -math.inf).softmax(dim=-1)
 
 
 def approximated_accuracy(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -170,6 +172,7 @@ METRICS = {
             reads="losses",
             better="lower",
             shown=True,
+            column=True,
             scale="risk",
             curve=True,
         ),

@@ -46,11 +46,11 @@ def reader_of(path: Path, registry: Registry) -> type[Dataset]:
 
 def load(path: Path, values: Mapping[str, Any], registry: Registry, data_dir: Path) -> Data:
     """Read a user's file with the dataset that its ending names."""
-    from wsl_toolkit.plugins.attribution import blame
+    from wsl_toolkit.plugins.attribution import attributed
 
     cls = reader_of(path, registry)
     dataset = construct(cls, {PATH: str(path), **values})
-    with blame(registry, "dataset", cls.name):
+    with attributed(registry, "dataset", cls.name):
         return dataset.load(data_dir)
 
 

@@ -27,6 +27,7 @@ from wsl_toolkit.runs.tracking import database
 from wsl_toolkit.runs.tracking.background import Request, patience
 from wsl_toolkit.runs.tracking.library import import_mlflow
 from wsl_toolkit.system.redaction import redact as redact
+from wsl_toolkit.training.metrics import METRICS
 
 T = TypeVar("T")
 
@@ -187,11 +188,11 @@ def retry_while_locked(action: Callable[[], T]) -> T:
             time.sleep(random.uniform(0.05, 0.5))  # not all at the same moment again
 
 
+_SHOWN_METRICS = [metric.name for metric in METRICS.values() if metric.column]
 COLUMNS = (
-    "metrics.`test/accuracy_mean`",
-    "metrics.`test/accuracy_stderr`",
-    "metrics.`validation/covering_rate_mean`",
-    "metrics.`train/risk_mean`",
+    f"metrics.`{_SHOWN_METRICS[0]}_mean`",
+    f"metrics.`{_SHOWN_METRICS[0]}_stderr`",
+    *(f"metrics.`{name}_mean`" for name in _SHOWN_METRICS[1:]),
     "params.`estimator.name`",
     "params.`generator.name`",
     "params.`backbone.name`",

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from wsl_toolkit.system.statistics import mean_and_error
+
 SIGNIFICANCE = 0.05
 FEW_TRIALS = 5
 """With fewer trials than this, a test that finds no difference says next to nothing."""
@@ -30,8 +32,7 @@ class Estimate:
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Return mean and standard error."""
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return Estimate(statistics.fmean(values), error)
+    return Estimate(*mean_and_error(values))
 
 
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:

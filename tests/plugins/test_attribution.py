@@ -10,7 +10,7 @@ import pytest
 
 from wsl_toolkit import Backbone
 from wsl_toolkit.errors import ConfigError, DivergedError, PluginError
-from wsl_toolkit.plugins.attribution import blame
+from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Owner, Registry
 
 SOURCE = """
@@ -50,7 +50,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 
 def test_an_exception_from_a_plugins_code_names_distribution_version_place_and_fault(registry: Registry) -> None:
-    with pytest.raises(PluginError) as caught, blame(registry, "backbone", "foreign"):
+    with pytest.raises(PluginError) as caught, attributed(registry, "backbone", "foreign"):
         registry.get("backbone", "foreign")().build((1,), 3)
     for part in ("wsl-foreign 1.2", "backbone 'foreign'", "wsl_foreign.py:12", "KeyError: 'no such layer'"):
         assert part in str(caught.value)
@@ -58,41 +58,41 @@ def test_an_exception_from_a_plugins_code_names_distribution_version_place_and_f
 
 
 def test_the_guilty_plugin_is_found_on_the_traceback_whatever_the_block_is_called(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"plugin wsl-foreign 1\.2 failed"), blame(registry, "backbone", "ours"):
+    with pytest.raises(PluginError, match=r"plugin wsl-foreign 1\.2 failed"), attributed(registry, "backbone", "ours"):
         registry.get("backbone", "foreign")().build((1,), 3)
 
 
 def test_an_exception_with_no_plugin_code_on_its_way_says_only_who_was_at_work(registry: Registry) -> None:
     with (
         pytest.raises(PluginError, match=r"TypeError: oops, while backbone 'foreign' of plugin wsl-foreign 1\.2"),
-        blame(registry, "backbone", "foreign"),
+        attributed(registry, "backbone", "foreign"),
     ):
         raise TypeError("oops")
 
 
 def test_our_own_defect_stays_an_ordinary_exception(registry: Registry) -> None:
-    with pytest.raises(ZeroDivisionError), blame(registry, "backbone", "ours"):
+    with pytest.raises(ZeroDivisionError), attributed(registry, "backbone", "ours"):
         1 / 0  # noqa: B018
 
 
 def test_ctrl_c_passes(registry: Registry) -> None:
-    with pytest.raises(KeyboardInterrupt), blame(registry, "backbone", "foreign"):
+    with pytest.raises(KeyboardInterrupt), attributed(registry, "backbone", "foreign"):
         raise KeyboardInterrupt
 
 
 def test_a_plugin_that_calls_sys_exit_at_work_is_named_and_our_own_exit_passes(registry: Registry) -> None:
     with (
         pytest.raises(PluginError, match=r"wsl-foreign 1\.2 called sys\.exit\(3\)"),
-        blame(registry, "backbone", "foreign"),
+        attributed(registry, "backbone", "foreign"),
     ):
         registry.get("backbone", "foreign")().leave()
-    with pytest.raises(SystemExit), blame(registry, "backbone", "foreign"):
+    with pytest.raises(SystemExit), attributed(registry, "backbone", "foreign"):
         raise SystemExit(1)
 
 
 def test_a_users_mistake_passes_unchanged(registry: Registry) -> None:
     mistake = ConfigError("lr must be > 0")
-    with pytest.raises(ConfigError) as caught, blame(registry, "backbone", "foreign"):
+    with pytest.raises(ConfigError) as caught, attributed(registry, "backbone", "foreign"):
         raise mistake
     assert caught.value is mistake
 
@@ -100,13 +100,13 @@ def test_a_users_mistake_passes_unchanged(registry: Registry) -> None:
 def test_a_broken_contract_gains_the_owner_once(registry: Registry) -> None:
     with (
         pytest.raises(PluginError) as caught,
-        blame(registry, "backbone", "foreign"),
-        blame(registry, "backbone", "foreign"),
+        attributed(registry, "backbone", "foreign"),
+        attributed(registry, "backbone", "foreign"),
     ):
         raise PluginError("backbone foreign gave 3 logits for 4 classes")
     assert str(caught.value).count("wsl-foreign 1.2") == 1
 
 
 def test_divergence_is_laid_at_the_estimators_door_only(registry: Registry) -> None:
-    with pytest.raises(DivergedError, match=r"^the loss became nan$"), blame(registry, "backbone", "foreign"):
+    with pytest.raises(DivergedError, match=r"^the loss became nan$"), attributed(registry, "backbone", "foreign"):
         raise DivergedError("the loss became nan")
