@@ -127,7 +127,7 @@ def test_runs_that_can_be_stacked_are_and_come_to_the_same_as_one_by_one(
     assert [s.results[0].plan["stacked"] for s in stacked.searches[0].scored] == [6] * 6
     assert [result.plan["stacked"] for result in stacked.finished] == [2, 2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("wsl_toolkit.studies.worker.why_it_does_not_pay", lambda trainers: "for the test")
+        patch.setattr("wsl_toolkit.training.train.why_it_does_not_pay", lambda trainers: "for the test")
         (alone,) = run_in(small, home=tmp_path / "alone")
     assert [s.results[0].plan["stacked"] for s in alone.searches[0].scored] == [1] * 6
     assert stacked.points == alone.points
