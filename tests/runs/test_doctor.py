@@ -1,4 +1,4 @@
-"""`wsl doctor` sees what is wrong, says how to mend it, and is silent about what is well only when asked."""
+"""`wsl doctor` sees what is wrong, says how to fix it, and is silent about what is well only when asked."""
 
 from __future__ import annotations
 

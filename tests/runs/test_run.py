@@ -94,10 +94,11 @@ def test_the_dataset_and_the_candidate_sets_are_inputs(one_run: dict[str, Any], 
     assert one_run["trials"][0]["candidates"]["hash"].startswith(inputs["candidate-sets"])
 
 
-def test_the_tracked_candidate_sets_read_back(one_run: dict[str, Any], workspace: Path) -> None:
-    from wsl_toolkit.runs.tracking.store import load_candidates
+def test_the_tracked_candidate_sets_read_back(one_run: dict[str, Any], client: Any) -> None:
+    from wsl_toolkit.labels.candidate_sets import CandidateSets
+    from wsl_toolkit.runs.tracking.store import CANDIDATES_FILE
 
-    sets = load_candidates(one_run["run_id"])
+    sets = CandidateSets.load(client.download_artifacts(one_run["run_id"], CANDIDATES_FILE))
     assert sets.content_hash == one_run["trials"][0]["candidates"]["hash"]
     assert sets.class_names == tuple("0123456789")
 

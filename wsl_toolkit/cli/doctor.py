@@ -1,4 +1,4 @@
-"""`wsl doctor`: what is installed, what works, and how to mend what does not."""
+"""`wsl doctor`: what is installed, what works, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 def doctor(ctx: click.Context, data_dir: Path, tracking_uri: str | None, as_json: bool) -> None:
     """Look at the installation: packages, plugins, torch, tracking store, data, disk; one line for each finding.
 
-    A note is worth knowing; a problem stops something from working, says how to mend it, and makes the exit code 1.
+    A note is worth knowing; a problem stops something from working, says how to fix it, and makes the exit code 1.
     With --quiet only notes and problems are shown.
     """
     import attrs

@@ -1,4 +1,4 @@
-"""Is this installation well? Each finding is one line, and each problem says how to mend it."""
+"""Is this installation well? Each finding is one line, and each problem says how to fix it."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _plugins(plugins: Plugins) -> Iterator[Finding]:
                 status=PROBLEM,
                 topic="plugins",
                 text=f"{what} failed: {record.failure}",
-                fix=f"mend or uninstall {record.distribution}, or set WSL_DISABLE_PLUGINS={record.distribution}",
+                fix=f"fix or uninstall {record.distribution}, or set WSL_DISABLE_PLUGINS={record.distribution}",
             )
         elif record.disabled:
             yield Finding(status=NOTE, topic="plugins", text=f"{what} is switched off", fix="unset WSL_DISABLE_PLUGINS")

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 import attrs
 
 from wsl_toolkit.errors import TrackingError, did_you_mean, one_line
-from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.runs.tracking import database
 from wsl_toolkit.runs.tracking.background import Request, patience
 from wsl_toolkit.runs.tracking.library import import_mlflow
@@ -296,27 +295,24 @@ def _schema(path: Path) -> str:
     return f"schema {found}, "
 
 
-def load_candidates(run_id: str, uri: str | None = None) -> CandidateSets:
-    """Read a tracked run's candidate sets back."""
-    client = _client(choose_uri(uri))
-    try:
-        return CandidateSets.load(client.download_artifacts(run_id, CANDIDATES_FILE))
-    except Exception as error:
-        raise TrackingError(f"run {run_id} has no readable candidate sets: {one_line(error)}") from None
-
-
 def _reach(uri: str) -> None:
     """Fail soon if nobody answers: MLflow itself would try for minutes."""
     try:
-        with urllib.request.urlopen(f"{_address(uri)}/health", timeout=REACH_SECONDS):
-            return
-    except urllib.error.HTTPError:
-        return  # somebody answers; MLflow will say what it thinks of the request
-    except (OSError, ValueError, http.client.HTTPException) as error:
+        Request(lambda: _knock(uri)).outcome(2 * REACH_SECONDS)
+    except (OSError, ValueError, http.client.HTTPException, TrackingError) as error:
         raise TrackingError(
             f"no tracking server answers at {redact(uri)} ({redact(one_line(error))}): start it, or choose another "
             "with --tracking-uri (leave it out for the embedded database)"
         ) from None
+
+
+def _knock(uri: str) -> None:
+    # An answer that MLflow is to judge is an answer, too.
+    with (
+        contextlib.suppress(urllib.error.HTTPError),
+        urllib.request.urlopen(f"{_address(uri)}/health", timeout=REACH_SECONDS),
+    ):
+        pass
 
 
 def _address(uri: str) -> str:
