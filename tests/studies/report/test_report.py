@@ -74,8 +74,10 @@ def test_p_values_of_both_tests_are_in_one_matrix_and_all_of_them_in_a_file(repo
 
 def test_few_trials_ties_and_choices_at_the_edge_are_said(report: Report) -> None:
     assert "WARNING: with 3 trials such a test" in table(report, "accuracy").note
-    enough = attrs.evolve(report.study, trials=5)
-    assert "WARNING" not in accuracy_table(enough, report.states).note
+    for trials, warned in ((1, False), (2, True), (4, True), (5, False)):
+        study = attrs.evolve(report.study, trials=trials)
+        states = [attrs.evolve(s, cell=cell) for s, cell in zip(report.states, study.cells(), strict=True)]
+        assert ("WARNING" in accuracy_table(study, states).note) == warned
     chosen = table(report, "selection")
     place = chosen.columns.index("remarks")
     assert all("lr, weight_decay at the edge" in row[place].text for row in chosen.rows)  # two values each: all are

@@ -132,10 +132,10 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
         rows.append(tuple(entries))
     several = any(state.cell.trials > 1 for state in states)
     tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if several else "Bold: best."
-    if 1 < study.fewest_trials < FEW_TRIALS:
+    if few := [state.cell.trials for state in states if 1 < state.cell.trials < FEW_TRIALS]:
         tied += (
-            f" WARNING: with {study.fewest_trials} trials such a test finds large differences alone, and bold says "
-            f"little: run {FEW_TRIALS} or more."
+            f" WARNING: with {min(few)} trials such a test finds large differences alone, and bold says little: run "
+            f"{FEW_TRIALS} or more."
         )
     return Table(
         key="accuracy",
