@@ -1,10 +1,12 @@
 """Runs studies, a process each, that kill themselves by SIGKILL at their n-th epoch or result.
 
-`python dying_study.py HOME KIND COUNT FILE…` says how each ended. Processes are forked, so that torch is imported once.
+`python dying_study.py HOME FILE… -- KIND COUNT …` runs all files for each moment in turn, and prints a line of JSON for
+each: how they ended, and the results that were there then. Processes are forked, so that torch is imported once.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -51,15 +53,24 @@ def run(file: str, home: Path, listener: Dying) -> None:
     run_study(study, folder, registry, Inline(), listener, None, data_dir=home)
 
 
-def main(home: str, kind: str, count: str, *files: str) -> None:
+def die(files: list[str], home: Path, kind: str, count: int) -> list[int]:
+    """Run all studies until each has killed itself; return how they ended."""
     children = []
     for file in files:
         child = os.fork()
         if not child:
-            run(file, Path(home), Dying(kind, int(count)))
+            run(file, home, Dying(kind, count))
             os._exit(0)
         children.append(child)
-    print(*(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def main(home: str, *rest: str) -> None:
+    files, moments = list(rest[: rest.index("--")]), rest[rest.index("--") + 1 :]
+    for kind, count in zip(moments[::2], moments[1::2], strict=True):
+        ended = die(files, Path(home), kind, int(count))
+        results = {path.name: path.stat().st_mtime_ns for path in (Path(home) / "jobs").glob("*.json")}
+        print(json.dumps({"ended": ended, "results": results}))
 
 
 if __name__ == "__main__":

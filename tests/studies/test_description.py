@@ -196,7 +196,7 @@ def test_restricting_keeps_what_was_asked_for_and_names_what_is_not_there() -> N
         restrict(study, ["mnst"], [])
     with pytest.raises(ConfigError, match=r"α = 0\.5 is not among"):
         restrict(study, [], [0.5])
-    with pytest.raises(ConfigError, match="no method 'pll'"):
+    with pytest.raises(ConfigError, match=r"no method 'pll'\. Did you mean 'ppl'\? It has MCL, PPL, CC, LW\."):
         restrict(study, [], [], ["pll"])
 
 

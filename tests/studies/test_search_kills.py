@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -27,11 +28,17 @@ SAMPLED = {"lr": {"low": 0.01, "high": 0.5, "log": True}, "weight_decay": [1e-4,
 SPACES: dict[str, Any] = {"grid": {"weight_decay": [1e-4, 1e-2], "lr": [0.01, 0.1]}, "random": SAMPLED, "tpe": SAMPLED}
 
 
-def die(files: dict[str, Path], home: Path, moment: tuple[str, str]) -> None:
-    """Run all studies until each has killed itself."""
-    command = [sys.executable, dying_study.__file__, str(home), *moment, *map(str, files.values())]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert ended.stdout.split() == [str(-signal.SIGKILL)] * len(files), ended.stderr
+def die(files: list[Path], home: Path) -> None:
+    """Run all studies until each has killed itself, once for each moment; no finished run is done again."""
+    moments = [word for moment in MOMENTS for word in moment]
+    command = [sys.executable, dying_study.__file__, str(home), *map(str, files), "--", *moments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert ended.returncode == 0, ended.stderr
+    told = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [one["ended"] for one in told] == [[-signal.SIGKILL] * len(files)] * len(MOMENTS), ended.stderr
+    for before, after in itertools.pairwise(told):
+        assert before["results"].items() <= after["results"].items(), "a finished run was done again"
+    assert len(told[0]["results"]) < len(told[-1]["results"])
 
 
 def results(home: Path) -> dict[str, bytes]:
@@ -61,10 +68,7 @@ def test_searches_killed_at_three_moments_have_one_set_of_points_and_one_table(
         (undisturbed,) = run_in(from_dict(described, "test"), home=tmp_path / "undisturbed")
         wanted[strategy] = {job.id for job in undisturbed.all_jobs()}
         assert len(wanted[strategy]) == 4 + 2
-    for moment in MOMENTS:
-        before = results(home)
-        die(files, home, moment)
-        assert before.items() <= results(home).items(), "a finished run was done again"
+    die(list(files.values()), home)
     for strategy, file in files.items():
         run_in(StudyFolder(home, strategy).read_study(), home=home)  # as `wsl study resume` does
         computed = results(home)

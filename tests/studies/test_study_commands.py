@@ -32,6 +32,7 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert done.exit_code == 0, done.output
     assert "[1/1] CC | digits | mcl-skewed(alpha=0.8) | linear: test accuracy" in done.stderr
     assert "PARTIAL: 1 of 2 cells are complete." in done.stdout
+    assert "Protocol" not in done.stdout
 
     standing = json.loads(wsl("study", "status", "small", "--json").stdout)
     assert [cell["state"] for cell in standing["cells"]] == ["open", "complete"]
@@ -45,6 +46,8 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
 
     shown = wsl("report", "small")
     assert "Complete: 2 cells of 2 trials each." in shown.stdout
+    assert "Protocol" in shown.stdout
+    assert "p-values of paired tests" in shown.stdout
     assert wsl("report", "small", "--format", "csv").stdout.count("\n") == 1 + 4
     assert "\\begin{tabular}" in wsl("report", "small", "--format", "latex").stdout
     assert wsl("report", "small", "--format", "markdown", "--out", "r.md").exit_code == 0

@@ -10,12 +10,17 @@ from wsl_toolkit.cli.console import console
 from wsl_toolkit.studies.report.build import Report
 from wsl_toolkit.studies.report.tables import Table
 
+DETAILS = ("p-values", "protocol")
+"""Tables that a summary at the end of a study leaves to `wsl report` and the files."""
 
-def print_report(report: Report, out: Console | None = None) -> None:
-    """Print the tables."""
+
+def print_report(report: Report, out: Console | None = None, *, brief: bool = False) -> None:
+    """Print the tables, in brief without those of details."""
     out = out or console()
     out.print(f"\n[bold]{escape(report.title)}[/bold]\n{escape(report.standing)}\n")
     for table in report.tables:
+        if brief and table.key in DETAILS:
+            continue
         out.print(_rich(table))
         out.print(f"[dim]{escape(table.note)}[/dim]\n")
 

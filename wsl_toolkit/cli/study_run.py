@@ -153,7 +153,7 @@ def _work(whole: Study, options: dict[str, Any]) -> None:
     if options["as_json"]:
         print_json(as_plain(report))
     elif not is_quiet():
-        print_report(report)
+        print_report(report, brief=True)
         click.echo(f"\nreport: {folder.path / 'report' / 'report.html'}")
         click.echo(f"runs: experiment {tracker.experiment}, see them with `wsl ui`")
     if failure is not None:

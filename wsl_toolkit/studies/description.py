@@ -220,11 +220,6 @@ class Study:
             raise ConfigError(f"study {self.name} would have some {runs} runs; {MOST_RUNS} is the most")
 
     @property
-    def fewest_trials(self) -> int:
-        """How many trials the setting has that has fewest."""
-        return min(setting.trials or self.trials for setting in self.settings)
-
-    @property
     def trials_words(self) -> str:
         """How many trials a cell has, as people say it: '5 trials', '3 to 10 trials'."""
         counts = {setting.trials or self.trials for setting in self.settings}
@@ -347,9 +342,9 @@ def component_label(component: Component) -> str:
 
 def from_dict(values: Mapping[str, Any], where: str) -> Study:
     """Read a description from plain values; an unknown key is an error that suggests the right one."""
+    check_values(values, where)
     scalars_known = ("name", "title", "trials", "seed", "paper_table")
     known = (*scalars_known, "training", "search", "selection", "settings", "methods", "quick")
-    check_values(values, where)
     given = {key.replace("-", "_"): value for key, value in values.items()}
     for key in given:
         if key not in known:

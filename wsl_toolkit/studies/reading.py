@@ -146,7 +146,10 @@ def restrict(study: Study, datasets: Sequence[str], alphas: Sequence[float], met
         names = [m.estimator[0] for m in study.methods]
         for name in methods:
             if name not in names and name not in [m.label for m in study.methods]:
-                raise ConfigError(f"study {study.name} has no method {name!r}.{did_you_mean(name, names)}")
+                labels = ", ".join(dict.fromkeys(m.label for m in study.methods))
+                raise ConfigError(
+                    f"study {study.name} has no method {name!r}.{did_you_mean(name, names)} It has {labels}."
+                )
     return attrs.evolve(study, settings=settings, methods=chosen)
 
 

@@ -74,18 +74,20 @@ def test_p_values_of_both_tests_are_in_one_matrix_and_all_of_them_in_a_file(repo
 
 def test_few_trials_ties_and_choices_at_the_edge_are_said(report: Report) -> None:
     assert "WARNING: with 3 trials such a test" in table(report, "accuracy").note
-    enough = attrs.evolve(report.study, trials=5)
-    assert "WARNING" not in accuracy_table(enough, report.states).note
+    for trials, warned in ((1, False), (2, True), (4, True), (5, False)):
+        study = attrs.evolve(report.study, trials=trials)
+        states = [attrs.evolve(s, cell=cell) for s, cell in zip(report.states, study.cells(), strict=True)]
+        assert ("WARNING" in accuracy_table(study, states).note) == warned
     chosen = table(report, "selection")
     place = chosen.columns.index("remarks")
-    assert all("lr, weight_decay at the edge" in row[place].text for row in chosen.rows)  # two values each: all are
+    assert all("edge: lr, weight_decay" in row[place].text for row in chosen.rows)  # two values each: all are
     state = report.states[0]
     search = state.searches[0]
     values = [attrs.evolve(scored, value=0.5) for scored in search.scored]
     tied = attrs.evolve(search, scored=tuple(values), chosen=values[1])
     rows = selection_table(report.study, [attrs.evolve(state, searches=(tied,))])
     assert rows is not None
-    assert "3 others as good" in rows.rows[0][rows.columns.index("remarks")].text
+    assert "3 as good" in rows.rows[0][rows.columns.index("remarks")].text
 
 
 def as_if_on_mnist(report: Report) -> list[CellState]:

@@ -11,7 +11,7 @@ from wsl_toolkit.studies.description import Study, StudySetting, component_label
 from wsl_toolkit.studies.jobs import DIVERGED
 from wsl_toolkit.studies.report.paper import PaperRisk, paper_risks
 from wsl_toolkit.studies.report.statistics import FEW_TRIALS, Estimate, best_and_ties, estimate
-from wsl_toolkit.studies.selection import METRICS, at_edge, near_best
+from wsl_toolkit.studies.selection import at_edge, near_best
 from wsl_toolkit.studies.store import describe_point
 
 NOTHING = "–"
@@ -132,10 +132,10 @@ def accuracy_table(study: Study, states: Sequence[CellState]) -> Table:
         rows.append(tuple(entries))
     several = any(state.cell.trials > 1 for state in states)
     tied = "Bold: the best, and what a paired t-test at 5 % cannot tell from it." if several else "Bold: best."
-    if 1 < study.fewest_trials < FEW_TRIALS:
+    if few := [state.cell.trials for state in states if 1 < state.cell.trials < FEW_TRIALS]:
         tied += (
-            f" WARNING: with {study.fewest_trials} trials such a test finds large differences alone, and bold says "
-            f"little: run {FEW_TRIALS} or more."
+            f" WARNING: with {min(few)} trials such a test finds large differences alone, and bold says little: run "
+            f"{FEW_TRIALS} or more."
         )
     return Table(
         key="accuracy",
@@ -210,10 +210,10 @@ def _remarks(state: CellState, search: SeedSearch) -> str:
     others = len(near_best(search.scored, state.cell.study.selection)) - 1
     found = []
     if others:
-        near = "as good" if state.cell.study.selection.tolerance == "none" else "within one standard error"
-        found.append(f"{others} other{'s' if others > 1 else ''} {near}")
+        exact = state.cell.study.selection.tolerance == "none"
+        found.append(f"{others} as good" if exact else f"{others} within 1 s.e.")
     if edges := at_edge(search.chosen.point, state.cell.space):
-        found.append(f"{', '.join(edges)} at the edge")
+        found.append(f"edge: {', '.join(edges)}")
     return "; ".join(found) or NOTHING
 
 
@@ -239,9 +239,10 @@ def selection_table(study: Study, states: Sequence[CellState]) -> Table | None:
     return Table(
         key="selection",
         title=f"Selected hyper-parameters{oracle_mark(study)}",
-        columns=(*left, METRICS[study.selection.rule][0], "points"),
+        columns=(*left, study.selection.rule.replace("-", " "), "points"),
         rows=tuple(rows),
         note=f"Chosen by {study.selection}; no test label was within reach of the search. "
-        "Ties go to the stronger weight decay. Beyond the edge of a grid there may be something better.",
+        "Remarks: how many other points were as good (ties go to the stronger weight decay), and which values lie at "
+        "the edge of their grid, beyond which there may be something better.",
         labels=len(left),
     )
