@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Tests are spread over processes; PROCESSES=0 runs them one by one.
+# Tests are spread over processes, one more than there are cores; PROCESSES=0 runs them one by one.
 PROCESSES ?= auto --maxprocesses=4
 
 .PHONY: demo test test-data test-long audit test-system lint bench docs clean

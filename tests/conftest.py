@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 DATA_DIR = pytest.StashKey[Path | None]()
 
@@ -15,6 +18,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require-data", action="store_true", help="fail tests of real data that is missing, not skip them"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: some tests spend their time waiting for servers and processes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,3 +74,50 @@ def data_dir(request: pytest.FixtureRequest) -> Path:
     root = request.config.stash[DATA_DIR]
     assert root is not None, "a test that is marked `data` is skipped where WSL_DATA_DIR is not set"
     return root
+
+
+@pytest.fixture(scope="session")
+def shared_by_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Make a folder once for all processes of this session: `shared_by_workers("wheels", build)` returns its path."""
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def once(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with FileLock(root / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # somebody may have failed in the middle
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def fresh_database_in(shared_by_workers: Callable[..., Path]) -> Callable[[Path], None]:
+    """Put MLflow's empty database into a working directory's wsl-runs: migrating one takes seconds, copying none.
+
+    That a run makes its own where there is none, tests/test_packaging.py and tests/runs/test_doctor.py show.
+    """
+
+    def migrate(folder: Path) -> None:
+        from wsl_toolkit.runs.tracking.store import import_mlflow
+
+        import_mlflow().MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+
+    def copy_into(cwd: Path) -> None:
+        home = cwd / "wsl-runs"
+        home.mkdir(exist_ok=True)
+        shutil.copyfile(shared_by_workers("migrated", migrate) / "mlflow.db", home / "mlflow.db")
+        with sqlite3.connect(home / "mlflow.db") as database:
+            database.execute("update experiments set artifact_location = ?", ((home / "artifacts").as_uri(),))
+
+    return copy_into
+
+
+@pytest.fixture
+def fresh_database(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
+    """An empty database in this test's own directory."""
+    fresh_database_in(tmp_path)

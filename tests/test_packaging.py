@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from tests.plugins.plugin_environments import ROOT, build_wheels, make_environme
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (built,) = build_wheels(tmp_path_factory.mktemp("wheel"), ROOT)
+def wheel(shared_by_workers: Callable[..., Path]) -> Path:
+    (built,) = shared_by_workers("toolkit-wheel", lambda folder: build_wheels(folder, ROOT)).glob("*.whl")
     return built
 
 

@@ -16,11 +16,9 @@ from wsl_toolkit.cli import ui
 from wsl_toolkit.errors import TrackingError
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_terminated_interface_takes_its_server_with_it(tmp_path: Path) -> None:
-    wsl = [sys.executable, "-u", "-m", "wsl_toolkit.cli"]
-    training = [*wsl, "run", "--estimator", "ppl", "--generator", "mcl-skewed", "--epochs", "1", "--quiet"]
-    subprocess.run(training, cwd=tmp_path, check=True, timeout=300, stdout=subprocess.DEVNULL)
-    command = [*wsl, "ui", "--no-open", "--port", "5340"]
+    command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", "5340"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as interface:
         assert interface.stdout is not None
         found = re.search(r"http://localhost:\d+", interface.stdout.readline())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from fault_tools import wsl
 
 
 @pytest.fixture(scope="session")
-def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first_home(tmp_path_factory: pytest.TempPathFactory, fresh_database_in: Callable[[Path], None]) -> Path:
     """A working directory with a database that has no run."""
     from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 
     home = tmp_path_factory.mktemp("first") / "wsl-runs"
+    fresh_database_in(home.parent)
     Tracker(default_uri(home), "wsl-digits", home)
     wsl(home.parent, "--version")  # so that no test pays for the start of the server that forks processes
     return home

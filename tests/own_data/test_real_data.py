@@ -30,9 +30,9 @@ ORDER = {"digits": 0.03}
 
 @pytest.fixture
 def digits_mat(tmp_path: Path) -> Path:
-    """Every second bundled digit, each label in the company of its successor and sometimes of others."""
+    """Every third bundled digit, each label in the company of its successor and sometimes of others."""
     x, y = load_digits(return_X_y=True)
-    x, y = x[::2], y[::2]
+    x, y = x[::3], y[::3]
     rng = np.random.default_rng(0)
     candidates = rng.random((len(y), 10)) < 0.1
     candidates[np.arange(len(y)), (y + 1) % 10] |= rng.random(len(y)) < 0.6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from plugin_environments import ROOT, Environment, build_wheels, make_environmen
 
 
 @pytest.fixture(scope="session")
-def toolkit_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toolkit_wheel(shared_by_workers: Callable[..., Path]) -> Path:
     """The toolkit's own wheel."""
-    (wheel,) = build_wheels(tmp_path_factory.mktemp("wheels"), ROOT)
+    (wheel,) = shared_by_workers("toolkit-wheel", lambda folder: build_wheels(folder, ROOT)).glob("*.whl")
     return wheel
 
 

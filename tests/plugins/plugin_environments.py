@@ -57,7 +57,8 @@ class Environment:
         return self.root / "bin" / "python"
 
     def install(self, *wheels: Path) -> None:
-        self.pip("install", "--quiet", "--no-deps", "--no-index", *map(str, wheels))
+        # Python compiles what is used when it is used; most of what is installed is not.
+        self.pip("install", "--quiet", "--no-deps", "--no-index", "--no-compile", *map(str, wheels))
 
     def uninstall(self, *distributions: str) -> None:
         self.pip("uninstall", "--quiet", "--yes", *distributions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -138,10 +139,16 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def runs(broken_environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+def runs(
+    broken_environment: Environment,
+    tmp_path_factory: pytest.TempPathFactory,
+    fresh_database_in: Callable[[Path], None],
+) -> dict[str, Outcome]:
     """A short run with each plugin that fails only at work, between two runs with a sound one."""
     commands = [["run", "--epochs", "1", "--json", *arguments] for arguments in RUNS.values()]
-    outcomes = broken_environment.session(*commands, cwd=tmp_path_factory.mktemp("runs"))
+    cwd = tmp_path_factory.mktemp("runs")
+    fresh_database_in(cwd)
+    outcomes = broken_environment.session(*commands, cwd=cwd)
     return dict(zip(RUNS, outcomes, strict=True))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from plugin_environments import Environment, Outcome, build_wheels
 
+from wsl_toolkit.cli.plugin_check import _report
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import HOOKS
@@ -60,24 +61,21 @@ def test_a_project_has_all_that_a_distribution_needs(projects: Path, kind: str) 
 
 
 def test_an_installed_plugin_is_checked_by_name(environment: Environment, projects: Path) -> None:
-    done = environment.run("wsl", "plugin", "check", "fresh-backbone", "--json", cwd=projects)
+    done = environment.run("wsl", "plugin", "check", "fresh-estimator", "--json", cwd=projects)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
-    assert found["distribution"] == PROJECTS["backbone"]
-    outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
-    assert outcomes["test_every_parameter_gets_a_gradient[fresh-backbone]"] == "passed"
-    assert set(outcomes.values()) == {"passed"}
-    assert found["counts"] == {"passed": len(outcomes), "failed": 0, "not applicable": 0, "skipped": 0}
-
-
-def test_what_does_not_apply_to_a_component_is_counted_apart_with_its_reason(
-    environment: Environment, projects: Path
-) -> None:
-    done = environment.run("wsl", "plugin", "check", PROJECTS["estimator"], cwd=projects)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = "looking back is pure and returns state that was declared: it does not define after_epoch"
-    assert f"n/a     estimator fresh-estimator: {told}" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("14 passed, 0 failed, 1 not applicable")
+    assert found["distribution"] == PROJECTS["estimator"]
+    checks = {check["name"].removesuffix("[fresh-estimator]"): check for check in found["checks"]}
+    assert len(checks) == len(found["checks"]) == 15
+    assert checks["test_the_gradient_is_that_of_the_loss"]["outcome"] == "passed"
+    looking_back = checks["test_looking_back_is_pure_and_returns_state_that_was_declared"]
+    assert looking_back["outcome"] == "not applicable"
+    assert looking_back["why"] == "it does not define after_epoch"
+    outcomes = [check["outcome"] for check in checks.values()]
+    assert found["counts"] == {
+        outcome: outcomes.count(outcome) for outcome in ("passed", "failed", "not applicable", "skipped")
+    }
+    assert found["counts"]["failed"] == 0
 
 
 def test_a_checkout_is_checked_in_place_of_the_installed_version_and_its_faults_are_told(
@@ -98,6 +96,25 @@ def test_a_checkout_is_checked_in_place_of_the_installed_version_and_its_faults_
     assert "ok      backbone fresh-backbone: the seed rules the initialisation" in done.stdout
     assert "failed  own test: the number of parameters is that of two layers" in done.stdout
     assert re.search(r"^\d+ passed, [1-9]\d* failed", done.stdout, re.M)
+
+
+def test_passed_failed_and_not_applicable_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    def check(name: str, outcome: str, why: str = "") -> dict[str, str]:
+        identity = f"installed.py::TestEstimator::test_{name}[mine]"
+        return {"kind": "contract", "id": identity, "name": f"test_{name}[mine]", "outcome": outcome, "why": why}
+
+    checks = [
+        check("functions_are_pure", "passed"),
+        check("it_learns", "failed", "12 epochs reach an accuracy of 0.33"),
+        check("the_promise_is_proven_by_enumeration", "not applicable", "a heuristic promises nothing"),
+    ]
+    _report([], checks, {"passed": 1, "failed": 1, "not applicable": 1, "skipped": 0})
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "ok      estimator mine: functions are pure",
+        "failed  estimator mine: it learns: 12 epochs reach an accuracy of 0.33",
+        "n/a     estimator mine: the promise is proven by enumeration: a heuristic promises nothing",
+        "1 passed, 1 failed, 1 not applicable.",
+    ]
 
 
 @pytest.fixture(scope="module")

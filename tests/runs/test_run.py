@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ def wsl(*arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working directory that the tests of this module share: a fresh database costs seconds."""
+def workspace(tmp_path_factory: pytest.TempPathFactory, fresh_database_in: Callable[[Path], None]) -> Iterator[Path]:
+    """A working directory that the tests of this module share."""
     with pytest.MonkeyPatch.context() as patch:
         path = tmp_path_factory.mktemp("workspace")
+        fresh_database_in(path)
         patch.chdir(path)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield path

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.usefixtures("fresh_database")
 def test_paper_table_3_quick_is_a_real_study(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from wsl_toolkit.cli import main; main()"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

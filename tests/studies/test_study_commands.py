@@ -26,6 +26,7 @@ def wsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tmp_path: Path) -> None:
     Path("mine.toml").write_text(tomli_w.dumps(small))
     done = wsl("study", "run", "mine.toml", "--executor", "inline", "--method", "cc")
@@ -76,6 +77,7 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_cell_that_fails_is_named_and_the_rest_is_reported(wsl: Any, small: dict[str, Any]) -> None:
     small["methods"] = [{"estimator": "mcl", "label": "wild", "search": {"lr": [1e30]}}, "cc"]
     Path("mine.toml").write_text(tomli_w.dumps(small))

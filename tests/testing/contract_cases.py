@@ -118,7 +118,7 @@ GENERATORS = [
     ({"draw": vector_draw}, "test_images_are_as_welcome_as_vectors", ""),
     ({"draw": float_draw}, "test_the_mask_is_boolean_and_on_the_labels_device", "torch.float32"),
     ({"draw": without_y}, "test_sets_hold_the_true_label_and_are_neither_empty_nor_full", "without the true label"),
-    ({"probability": double_probability}, "test_probabilities_are_a_law", "no law"),
+    ({"probability": double_probability}, "test_probabilities_are_a_law", "do not sum to one"),
     ({"probability": single_probability}, "test_probabilities_are_a_law", "float32"),
     ({"probability": no_probability}, "test_the_declared_setting_is_proven_by_enumeration", "nobody can prove it"),
     ({"setting": Setting.PCPL}, "test_the_declared_setting_is_proven_by_enumeration", "declares PCPL, but lies in MCL"),

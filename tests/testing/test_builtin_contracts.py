@@ -23,11 +23,11 @@ def built_in(role: str) -> list[Any]:
     ]
 
 
-LESSONS: dict[str, dict[str, float]] = {
+TRAINING: dict[str, dict[str, float]] = {
     "dirk": {"epochs": 30},  # soft targets from a teacher that follows slowly
     "idgp": {"epochs": 20, "learning_rate": 0.01},  # six losses of three views are summed
 }
-"""For whom the contract's lesson is too short or too steep."""
+"""For whom the contract's small training problem is too short or its learning rate too high."""
 
 
 class TestGenerators(GeneratorContract):
@@ -39,7 +39,7 @@ class TestGenerators(GeneratorContract):
 class TestEstimators(EstimatorContract):
     @pytest.fixture(params=built_in("estimator"))
     def component(self, request: pytest.FixtureRequest) -> Any:
-        for name, value in LESSONS.get(request.param.name, {}).items():
+        for name, value in TRAINING.get(request.param.name, {}).items():
             setattr(self, name, value)
         return request.param
 

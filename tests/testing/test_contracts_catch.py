@@ -13,7 +13,7 @@ from contract_cases import BACKBONES, DATASETS, ESTIMATORS, GENERATORS, Coin, Ma
 
 from wsl_toolkit import Kind, Setting, param
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
-from wsl_toolkit.testing.laws import NEXT_WIDER, random_law
+from wsl_toolkit.testing.distributions import NEXT_WIDER, random_distribution
 from wsl_toolkit.theory.proofs import check_claim, check_normalised
 
 
@@ -122,8 +122,8 @@ def test_a_check_of_probabilities_does_not_apply_to_a_generator_without_them(che
 
 
 @pytest.mark.parametrize("setting", list(NEXT_WIDER))
-def test_the_laws_that_promises_are_held_against_lie_in_their_setting_and_in_no_smaller(setting: Setting) -> None:
-    table = random_law(setting, 6, 4, torch.Generator().manual_seed(0))
+def test_the_distributions_on_which_promises_are_tried_lie_in_their_setting_and_in_no_smaller(setting: Setting) -> None:
+    table = random_distribution(setting, 6, 4, torch.Generator().manual_seed(0))
     assert check_normalised(table).holds
     assert check_claim(table, setting).holds
     for inner in NEXT_WIDER:

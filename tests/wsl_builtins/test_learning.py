@@ -13,7 +13,7 @@ from wsl_toolkit.training.train import TrainingJob, train
 
 REGISTRY = load_plugins().registry
 METHODS = ("supervised", "ppl", "cc", "mcl-log", "lw")
-DIGITS = Training(epochs=30, lr=0.01, batch_size=64, weight_decay=1e-5)
+DIGITS = Training(epochs=20, lr=0.01, batch_size=64, weight_decay=1e-5)
 MNIST = Training(epochs=7, lr=0.01, batch_size=256, weight_decay=1e-5)
 """A short version of the documented command, which trains five seeds for 20 epochs."""
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit import CandidateSets, Estimator
-from wsl_toolkit.testing.batches import Situation, cast, situation
+from wsl_toolkit.testing.batches import Batch, cast, make_batch
 
 B, K, WIDTH, QUEUE = 6, 4, 5, 11
 EMBEDDED = {"width": WIDTH, "queue": QUEUE}
 
 
-def made(estimator: Estimator, epoch: float, **state: Any) -> Situation:
+def made(estimator: Estimator, epoch: float, **state: Any) -> Batch:
     """A batch of a larger collection, after one update: a batch's keys are queued, and prototypes have moved once."""
-    batch = situation(estimator, n=B, num_classes=K, seed=3)
+    batch = make_batch(estimator, n=B, num_classes=K, seed=3)
     collection = CandidateSets.from_mask(batch.candidates.repeat(4, 1))
     batch.state.update(cast(estimator.init_shared(collection), torch.float64))
     batch.state.update(epoch=torch.tensor(1.0, dtype=torch.float64))
@@ -26,7 +26,7 @@ def made(estimator: Estimator, epoch: float, **state: Any) -> Situation:
     return batch
 
 
-def matches(estimator: Estimator, batch: Situation, expected: list[float]) -> None:
+def matches(estimator: Estimator, batch: Batch, expected: list[float]) -> None:
     torch.testing.assert_close(batch.loss(estimator), torch.tensor(expected, dtype=torch.float64))
 
 
@@ -37,7 +37,7 @@ def probabilities(logits: Tensor) -> literal.Rows:
 class Embedded:
     """The parts of PiCO's loss as lists: queries, the pool, and the pool's pseudo-labels."""
 
-    def __init__(self, batch: Situation, labels: list[int]) -> None:
+    def __init__(self, batch: Batch, labels: list[int]) -> None:
         state = batch.state
         self.queries = [literal.unit(v) for v in state["features"].tolist()]
         keys = [literal.unit(v) for v in state["momentum_features"].tolist()]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wsl_toolkit import Estimator, Setting
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.testing.laws import random_law, random_posterior
+from wsl_toolkit.testing.distributions import random_distribution, random_posterior
 from wsl_toolkit.theory.bias import exact_moments, set_probability
 from wsl_toolkit.theory.enumeration import all_sets, set_index
 
@@ -37,7 +37,7 @@ def test_the_transition_risk_is_unbiased_under_its_own_process(ratio: float) -> 
 @pytest.mark.parametrize("setting", [Setting.CL, Setting.PCPL, Setting.MCL])
 def test_scarce_is_unbiased_with_the_right_rates(setting: Setting) -> None:
     rng = torch.Generator().manual_seed(3)
-    table, posterior = random_law(setting, 15, 4, rng), random_posterior(15, 4, rng)
+    table, posterior = random_distribution(setting, 15, 4, rng), random_posterior(15, 4, rng)
     logits = torch.randn(15, 4, generator=rng, dtype=torch.float64)
     _assert_scarce_unbiased(table, posterior, logits)
 

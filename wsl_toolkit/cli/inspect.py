@@ -105,18 +105,18 @@ def _inspect_one(
     seed: int,
 ) -> None:
     from wsl_toolkit.cli import inspect_page
-    from wsl_toolkit.theory.generator_profile import portray
+    from wsl_toolkit.theory.generator_profile import profile_generator
 
     with attributed(registry, "generator", name):
-        portrait = portray(registry.create("generator", name, values), classes, seed=seed)
+        profile = profile_generator(registry.create("generator", name, values), classes, seed=seed)
     if figure is not None:
-        from wsl_toolkit.theory.figures.generator import draw_portrait
+        from wsl_toolkit.theory.figures.generator import draw_profile
 
-        draw_portrait(portrait, figure)
+        draw_profile(profile, figure)
     if as_json:
-        print_json(inspect_page.portrait_as_json(portrait))
+        print_json(inspect_page.profile_as_json(profile))
     else:
-        inspect_page.show_portrait(portrait, registry.entry("generator", name), figure)
+        inspect_page.show_profile(profile, registry.entry("generator", name), figure)
 
 
 def _inspect_all(registry: Registry, classes: int, figure: Path | None, as_json: bool, seed: int) -> None:

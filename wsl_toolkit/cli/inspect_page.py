@@ -13,7 +13,7 @@ from rich.markup import escape
 from wsl_toolkit.cli.console import console
 from wsl_toolkit.plugins.registry import Entry
 from wsl_toolkit.settings import Setting
-from wsl_toolkit.theory.generator_profile import Constant, Estimate, Portrait
+from wsl_toolkit.theory.generator_profile import Constant, Estimate, GeneratorProfile
 from wsl_toolkit.theory.proofs import NORMALISED, Proof, Verdict
 from wsl_toolkit.theory.sampling_tests import SAMPLES
 from wsl_toolkit.theory.survey import Placement
@@ -34,35 +34,35 @@ MOST_ROWS = 24
 """Sizes shown at most; beyond, only the likely ones."""
 
 
-def show_portrait(portrait: Portrait, entry: Entry, figure: Path | None) -> None:
+def show_profile(profile: GeneratorProfile, entry: Entry, figure: Path | None) -> None:
     """Print one generator's page."""
     out = console()
-    out.print(f"[bold]{portrait.generator}[/]  {escape(entry.cls.summary())}")
-    values = ", ".join(f"{name} = {value}" for name, value in portrait.parameters.items() if value is not None)
-    out.print(escape(f"{portrait.num_classes} classes{', ' + values if values else ''}; from {entry.owner}"))
+    out.print(f"[bold]{profile.generator}[/]  {escape(entry.cls.summary())}")
+    values = ", ".join(f"{name} = {value}" for name, value in profile.parameters.items() if value is not None)
+    out.print(escape(f"{profile.num_classes} classes{', ' + values if values else ''}; from {entry.owner}"))
     out.print()
-    _show_proof(out, portrait)
-    _show_sizes(out, portrait)
-    degree = portrait.ambiguity_degree
+    _show_proof(out, profile)
+    _show_sizes(out, profile)
+    degree = profile.ambiguity_degree
     out.print(
         f"[bold]Ambiguity degree[/]  {_estimate(degree)}: the likeliest wrong label of any class joins that often"
     )
     out.print()
-    _show_examples(out, portrait)
+    _show_examples(out, profile)
     if figure is not None:
         out.print(f"\nfigure: {escape(str(figure))}")
 
 
-def _show_proof(out: Console, portrait: Portrait) -> None:
-    proof = portrait.proof
+def _show_proof(out: Console, profile: GeneratorProfile) -> None:
+    proof = profile.proof
     if proof is None:
         out.print(
-            f"[bold]Setting[/]  {portrait.declared} as declared; not proven: {portrait.num_classes} classes are too"
+            f"[bold]Setting[/]  {profile.declared} as declared; not proven: {profile.num_classes} classes are too"
         )
         out.print("many to enumerate, and its parameters do not fit fewer")
         out.print()
         return
-    out.print(f"[bold]Setting[/]  [bold]{proof.region or 'none'}[/], {_how(proof, portrait.num_classes)}")
+    out.print(f"[bold]Setting[/]  [bold]{proof.region or 'none'}[/], {_how(proof, profile.num_classes)}")
     if proof.region is not None:
         out.print(f"         {escape(proof.region.meaning)}")
     if not proof.keeps_promise:
@@ -71,8 +71,8 @@ def _show_proof(out: Console, portrait: Portrait) -> None:
         out.print(f"         it declares {proof.declared}, which must hold for all parameters")
     for verdict in proof.verdicts:
         out.print(f"  {_mark(verdict)}  {verdict.claim:<10}  {escape(_reason(verdict))}")
-    if portrait.samples is not None:
-        out.print(f"  {_mark(portrait.samples)}  {'samples':<10}  {escape(_reason(portrait.samples))}")
+    if profile.samples is not None:
+        out.print(f"  {_mark(profile.samples)}  {'samples':<10}  {escape(_reason(profile.samples))}")
     out.print()
 
 
@@ -99,22 +99,22 @@ def _reason(verdict: Verdict) -> str:
     return "; ".join(parts)
 
 
-def _show_sizes(out: Console, portrait: Portrait) -> None:
-    sampled = portrait.sampled_mean_size
-    beside = f", sampled {sampled.value:.4f} ± {sampled.error:.4f}" if portrait.mean_size.exact else ""
-    out.print(f"[bold]Sizes[/]  E|s| = {_estimate(portrait.mean_size)}{beside}")
-    constants = {row.size: row for row in portrait.constants or ()}
+def _show_sizes(out: Console, profile: GeneratorProfile) -> None:
+    sampled = profile.sampled_mean_size
+    beside = f", sampled {sampled.value:.4f} ± {sampled.error:.4f}" if profile.mean_size.exact else ""
+    out.print(f"[bold]Sizes[/]  E|s| = {_estimate(profile.mean_size)}{beside}")
+    constants = {row.size: row for row in profile.constants or ()}
     heading = f"  |s|  {'P(|s|)':<{BAR + 8}}"
     out.print(f"{heading}  {'C(x, s)':<24}  positive for" if constants else heading.rstrip())
-    probabilities = portrait.sizes.tolist()
-    rows = sorted(sorted(range(1, portrait.num_classes), key=lambda size: -probabilities[size])[:MOST_ROWS])
+    probabilities = profile.sizes.tolist()
+    rows = sorted(sorted(range(1, profile.num_classes), key=lambda size: -probabilities[size])[:MOST_ROWS])
     for size in rows:
         bar = "█" * round(BAR * probabilities[size] / max(probabilities))
         row = constants.get(size)
         out.print(f"  {size:>3}  {probabilities[size]:.4f}  {bar:<{BAR}}  {_constant(row) if row else ''}".rstrip())
-    if len(rows) < portrait.num_classes - 1:
-        out.print(f"(the {len(rows)} likeliest of {portrait.num_classes - 1} sizes)")
-    if portrait.proof is not None and not constants and Setting.PPL not in portrait.proof.regions:
+    if len(rows) < profile.num_classes - 1:
+        out.print(f"(the {len(rows)} likeliest of {profile.num_classes - 1} sizes)")
+    if profile.proof is not None and not constants and Setting.PPL not in profile.proof.regions:
         out.print("There is no C(x, s): which candidate is true matters (see PPL above).")
     out.print()
 
@@ -125,9 +125,9 @@ def _constant(row: Constant) -> str:
     return f"{value:<24}  {row.possible} of {row.sets}"
 
 
-def _show_examples(out: Console, portrait: Portrait) -> None:
-    out.print(f"[bold]{len(portrait.examples)} sets[/]")
-    for y, candidates in portrait.examples:
+def _show_examples(out: Console, profile: GeneratorProfile) -> None:
+    out.print(f"[bold]{len(profile.examples)} sets[/]")
+    for y, candidates in profile.examples:
         text = " ".join(map(str, candidates))
         out.print(f"  y = {y:<3} s = {{{escape(textwrap.shorten(text, 90, placeholder=' …'))}}}")
 
@@ -175,27 +175,27 @@ def _next_smaller(proof: Proof | None) -> str:
     return f"not {claim}: {proof.verdict(claim).witness}"
 
 
-def portrait_as_json(portrait: Portrait) -> dict[str, Any]:
-    """Return a portrait as plain values."""
+def profile_as_json(profile: GeneratorProfile) -> dict[str, Any]:
+    """Return a profile as plain values."""
     return {
-        "generator": portrait.generator,
-        "parameters": portrait.parameters,
-        "classes": portrait.num_classes,
-        "declared": str(portrait.declared),
-        "proof": proof_as_json(portrait.proof) if portrait.proof else None,
-        "samples": verdict_as_json(portrait.samples) if portrait.samples else None,
-        "mean_size": _estimate_as_json(portrait.mean_size),
-        "sampled_mean_size": _estimate_as_json(portrait.sampled_mean_size),
-        "sizes": {str(size): float(portrait.sizes[size]) for size in range(1, portrait.num_classes)},
-        "ambiguity_degree": _estimate_as_json(portrait.ambiguity_degree),
+        "generator": profile.generator,
+        "parameters": profile.parameters,
+        "classes": profile.num_classes,
+        "declared": str(profile.declared),
+        "proof": proof_as_json(profile.proof) if profile.proof else None,
+        "samples": verdict_as_json(profile.samples) if profile.samples else None,
+        "mean_size": _estimate_as_json(profile.mean_size),
+        "sampled_mean_size": _estimate_as_json(profile.sampled_mean_size),
+        "sizes": {str(size): float(profile.sizes[size]) for size in range(1, profile.num_classes)},
+        "ambiguity_degree": _estimate_as_json(profile.ambiguity_degree),
         "constants": None
-        if portrait.constants is None
+        if profile.constants is None
         else [
             {"size": row.size, "low": row.low, "high": row.high, "possible_sets": row.possible, "sets": row.sets}
-            for row in portrait.constants
+            for row in profile.constants
         ],
-        "cooccurrence": portrait.cooccurrence.tolist(),
-        "examples": [{"y": y, "s": list(candidates)} for y, candidates in portrait.examples],
+        "cooccurrence": profile.cooccurrence.tolist(),
+        "examples": [{"y": y, "s": list(candidates)} for y, candidates in profile.examples],
     }
 
 

@@ -21,7 +21,7 @@ FEATURES = 6
 
 
 @attrs.frozen(eq=False)
-class Situation:
+class Batch:
     """One batch."""
 
     logits: Tensor
@@ -32,7 +32,7 @@ class Situation:
         """Return the losses."""
         return estimator.loss(self.logits, self.candidates, self.state)
 
-    def at(self, logits: Tensor) -> Situation:
+    def at(self, logits: Tensor) -> Batch:
         """Return the same batch with these logits, and with the same for every other view, copy and head."""
         others = {name: logits.detach().clone() for name in self.state if name.endswith("_logits")}
         return attrs.evolve(self, logits=logits, state={**self.state, **others})
@@ -52,9 +52,9 @@ def seen_by(estimator: Estimator, candidates: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(candidates.long().argmax(1), candidates.shape[1]).bool()
 
 
-def situation(
+def make_batch(
     estimator: Estimator, *, n: int = 7, num_classes: int = 5, dtype: torch.dtype = torch.float64, seed: int = 0
-) -> Situation:
+) -> Batch:
     """Make a batch with a state that has seen one update, and extras from a real network where they are needed."""
     rng = stream(seed)
     candidates = seen_by(estimator, random_sets(n, num_classes, rng))
@@ -68,7 +68,7 @@ def situation(
         extras = {name: value.detach() for name, value in extras.items()}
     state = first_state(estimator, candidates, extras, dtype)
     state |= cast(estimator.update(logits, candidates, state), dtype)
-    return Situation(logits, candidates, state)
+    return Batch(logits, candidates, state)
 
 
 def first_state(estimator: Estimator, candidates: Tensor, extras: State, dtype: torch.dtype) -> State:
@@ -90,7 +90,7 @@ def small_network(num_classes: int) -> nn.Module:
 
 
 @attrs.frozen(eq=False)
-class Lesson:
+class ToyProblem:
     """Overlapping Gaussian classes with complementary labels, and a trainer for them."""
 
     trainer: Trainer
@@ -102,7 +102,7 @@ class Lesson:
         return float(accuracy(predict(self.trainer.model, self.x), self.y))
 
 
-def lesson(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr: float = 0.1) -> Lesson:
+def toy_problem(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr: float = 0.1) -> ToyProblem:
     """Set a small learning problem: each example is known not to be of one class, which suits every assumption."""
     rng = stream(11)
     y = torch.arange(n) % num_classes
@@ -123,7 +123,7 @@ def lesson(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr: floa
         shuffle=stream(13),
         evaluate=lambda model, risk: {},
     )
-    return Lesson(trainer, x, y)
+    return ToyProblem(trainer, x, y)
 
 
 EXTREMES: dict[str, Callable[[int, int], Tensor]] = {

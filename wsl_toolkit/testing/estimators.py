@@ -12,14 +12,14 @@ from torch import Tensor
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.settings import Kind, Setting
 from wsl_toolkit.testing import batches
-from wsl_toolkit.testing.batches import EXTREMES, Situation, situation
+from wsl_toolkit.testing.batches import EXTREMES, Batch, make_batch
 from wsl_toolkit.testing.common import ComponentContract, global_randomness_untouched, not_applicable, stream
-from wsl_toolkit.testing.laws import NEXT_WIDER, random_law, random_posterior
+from wsl_toolkit.testing.distributions import NEXT_WIDER, random_distribution, random_posterior
 from wsl_toolkit.theory.bias import moments_under
 from wsl_toolkit.theory.minimiser import minimise, works_on_batches
 
 INSTANCES = 60
-"""Instances, each with a law and class probabilities of its own, at which a promise is tried."""
+"""Instances, each with a distribution of sets and class probabilities of its own, at which a promise is tried."""
 FEW_INSTANCES = 12
 """The same for methods that work on whole batches, for which an instance is a population."""
 
@@ -28,19 +28,19 @@ LATE = 1e4
 
 
 class EstimatorContract(ComponentContract):
-    """Give `component`; `learning_rate` and `epochs` if the small lesson does not suit it as they are."""
+    """Give `component`; `learning_rate` and `epochs` if they do not suit it on the small training problem."""
 
     num_classes: ClassVar[int] = 4
     """At which the promise is proven."""
     learning_rate: ClassVar[float] = 0.1
     epochs: ClassVar[int] = 12
     learned: ClassVar[float] = 0.75
-    """The accuracy that the lesson must reach; guessing gives a third."""
+    """The accuracy that the small training problem must reach; guessing gives a third."""
 
     def test_the_loss_is_one_number_an_example(self, component: Estimator) -> None:
         """In the precision of the logits."""
         for dtype in (torch.float32, torch.float64):
-            made = situation(component, dtype=dtype)
+            made = make_batch(component, dtype=dtype)
             losses = made.loss(component)
             assert isinstance(losses, torch.Tensor), f"loss returned {type(losses).__name__}, not a tensor"
             assert losses.shape == (7,), f"7 examples gave losses of shape {tuple(losses.shape)}"
@@ -50,7 +50,7 @@ class EstimatorContract(ComponentContract):
 
     def test_the_gradient_is_that_of_the_loss(self, component: Estimator) -> None:
         """By finite differences, in float64; a state that is attached to the logits shows up here."""
-        made = situation(component)
+        made = make_batch(component)
         logits = made.logits.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda f: component.loss(f, made.candidates, made.state), (logits,))
 
@@ -58,7 +58,7 @@ class EstimatorContract(ComponentContract):
         """Logits of ±1e4 and of ±51 in float32, in all views, early and late; sets of one class and of all but one."""
         for num_classes in (3, 1000):
             for words, make in EXTREMES.items():
-                made = situation(component, num_classes=num_classes, dtype=torch.float32)
+                made = make_batch(component, num_classes=num_classes, dtype=torch.float32)
                 made = made.at(make(len(made.logits), num_classes))
                 where = f"{words}, {num_classes} classes"
                 updated = component.update(made.logits, made.candidates, made.state)
@@ -73,8 +73,8 @@ class EstimatorContract(ComponentContract):
 
     def test_functions_are_pure(self, component: Estimator) -> None:
         """They leave their arguments alone, give the same twice, and use no global randomness."""
-        made = situation(component)
-        kept = Situation(made.logits.clone(), made.candidates.clone(), {k: v.clone() for k, v in made.state.items()})
+        made = make_batch(component)
+        kept = Batch(made.logits.clone(), made.candidates.clone(), {k: v.clone() for k, v in made.state.items()})
         with global_randomness_untouched(f"estimator {component.name}"):
             first, again = made.loss(component), made.loss(component)
             component.objective(made.logits, made.candidates, made.state)
@@ -89,7 +89,7 @@ class EstimatorContract(ComponentContract):
         """What works on whole batches belongs in `objective`."""
         if not component.logits_suffice:
             not_applicable(f"it asks the network for more than logits: {', '.join(sorted(component.needs))}")
-        made = situation(component)
+        made = make_batch(component)
         rows = set(component.init_state(made.candidates))
         alone = torch.cat(
             [
@@ -101,7 +101,7 @@ class EstimatorContract(ComponentContract):
 
     def test_update_returns_state_that_was_declared(self, component: Estimator) -> None:
         """The same names, shapes and types, and no gradient."""
-        made = situation(component, dtype=torch.float32)
+        made = make_batch(component, dtype=torch.float32)
         declared = batches.first_state(component, made.candidates, {}, torch.float32)
         logits = made.logits.clone().requires_grad_()
         updated = component.update(logits.detach(), made.candidates, made.state)
@@ -124,7 +124,7 @@ class EstimatorContract(ComponentContract):
         """`after_epoch` sees all examples; what it returns has the names, shapes and types of what it was given."""
         if type(component).after_epoch is Estimator.after_epoch:
             not_applicable("it does not define after_epoch")
-        made = situation(component, dtype=torch.float32)
+        made = make_batch(component, dtype=torch.float32)
         state = {**made.state, "seed": torch.tensor(5)} if "seed" in component.needs else made.state
         kept = {name: value.clone() for name, value in state.items()}
         with global_randomness_untouched(f"estimator {component.name}"):
@@ -142,7 +142,7 @@ class EstimatorContract(ComponentContract):
             assert torch.equal(value, kept[name]), f"after_epoch wrote to {name!r}; return new values"
 
     def test_the_promise_is_proven_by_enumeration(self, component: Estimator) -> None:
-        """Every set at K classes, under laws of the assumed setting and of all settings within it."""
+        """Every set at K classes, under random distributions of the assumed setting and of each within it."""
         if component.kind is Kind.HEURISTIC:
             not_applicable("a heuristic promises nothing that could be enumerated")
         for setting in Setting:
@@ -168,14 +168,14 @@ class EstimatorContract(ComponentContract):
     def test_training_goes_on_from_a_checkpoint_to_the_same_bits(self, component: Estimator) -> None:
         """Everything that the method remembers is in its state, and survives a file."""
         with torch.random.fork_rng(devices=[]):
-            whole = batches.lesson(component, lr=self.learning_rate).trainer
+            whole = batches.toy_problem(component, lr=self.learning_rate).trainer
             list(whole.epochs(2))
-            saved = batches.lesson(component, lr=self.learning_rate).trainer
+            saved = batches.toy_problem(component, lr=self.learning_rate).trainer
             list(saved.epochs(1))
             file = io.BytesIO()
             torch.save(saved.state_dict(), file)
             file.seek(0)
-            resumed = batches.lesson(component, lr=self.learning_rate).trainer
+            resumed = batches.toy_problem(component, lr=self.learning_rate).trainer
             resumed.load_state_dict(torch.load(file, weights_only=True))
             list(resumed.epochs(2))
         _assert_same(whole.state_dict(), resumed.state_dict(), "")
@@ -185,16 +185,16 @@ class EstimatorContract(ComponentContract):
         if not component.trains:
             not_applicable("it declares that it does not train a model (trains = False)")
         with torch.random.fork_rng(devices=[]):
-            lesson = batches.lesson(component, lr=self.learning_rate)
-            list(lesson.trainer.epochs(self.epochs))
-        reached = lesson.accuracy()
+            problem = batches.toy_problem(component, lr=self.learning_rate)
+            list(problem.trainer.epochs(self.epochs))
+        reached = problem.accuracy()
         assert reached >= self.learned, f"{self.epochs} epochs reach an accuracy of {reached:.2f}, not {self.learned}"
 
     def test_many_models_stack_under_vmap_or_it_says_that_they_do_not(self, component: Estimator) -> None:
         """One call for several models gives what one call each gives."""
         if not component.stackable:
             not_applicable("it declares that its models cannot be stacked (stackable = False)")
-        made = [situation(component, seed=seed) for seed in range(3)]
+        made = [make_batch(component, seed=seed) for seed in range(3)]
         logits = torch.stack([each.logits for each in made])
         candidates = torch.stack([each.candidates for each in made])
         state = {name: torch.stack([each.state[name] for each in made]) for name in made[0].state}
@@ -217,10 +217,10 @@ def _rows(state: State, per_example: set[str], i: int) -> State:
 
 
 def _broken_promise(estimator: Estimator, setting: Setting, num_classes: int) -> str | None:
-    """Return how a promise fails under a law of some setting, or None."""
+    """Return how a promise fails under random distributions of a setting, or None."""
     rng = stream(21)
     instances = FEW_INSTANCES if works_on_batches(estimator) else INSTANCES
-    table = random_law(setting, instances, num_classes, rng)
+    table = random_distribution(setting, instances, num_classes, rng)
     posterior = random_posterior(instances, num_classes, rng)
     if estimator.kind is Kind.CONSISTENT or works_on_batches(estimator):
         found = minimise(estimator, table, posterior)
@@ -252,7 +252,7 @@ def _assert_same(ours: Any, theirs: Any, where: str) -> None:
         assert ours == theirs, f"{where.lstrip('/')} is {theirs!r} after resuming, not {ours!r}"
 
 
-def _assert_finite(component: Estimator, made: Situation, at: str) -> None:
+def _assert_finite(component: Estimator, made: Batch, at: str) -> None:
     """Loss, objective and the gradient by every view's logits."""
     logits = made.logits.clone().requires_grad_()
     views = {name: value.clone().requires_grad_() for name, value in made.state.items() if name.endswith("_logits")}

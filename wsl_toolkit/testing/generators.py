@@ -85,7 +85,7 @@ class GeneratorContract(ComponentContract):
             not_applicable("it gives no probabilities")
         proof = prove(component, self.num_classes)
         verdict = proof.verdict("normalised")
-        assert verdict.holds, f"probabilities are no law: {verdict.witness}"
+        assert verdict.holds, f"probabilities do not sum to one: {verdict.witness}"
         ready, x = prepared(component, self.num_classes)
         p = ready.probability(*_grid(x, self.num_classes), self.num_classes)
         assert p is not None

@@ -51,12 +51,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Write down a check's outcome and, in a sentence, why it failed or was not applicable."""
     report: Any = yield
     path = item.config.getoption("--wsl-report")
-    if path and (report.when == "call" or report.outcome != "passed"):
-        why, outcome = "", report.outcome
-        if call.excinfo is not None:
-            why = str(call.excinfo.value).partition("\nassert ")[0].strip() or call.excinfo.typename
-        if outcome == "skipped" and why.startswith(f"{NOT_APPLICABLE}: "):
-            outcome, why = NOT_APPLICABLE, why.removeprefix(f"{NOT_APPLICABLE}: ")
+    why, outcome = "", report.outcome
+    if call.excinfo is not None:
+        why = str(call.excinfo.value).partition("\nassert ")[0].strip() or call.excinfo.typename
+    if outcome == "skipped" and why.startswith(f"{NOT_APPLICABLE}: "):
+        outcome, why = NOT_APPLICABLE, why.removeprefix(f"{NOT_APPLICABLE}: ")
+    # A contract for whose role the plugin has no component is skipped before it begins, and is no check of it.
+    if path and (report.when == "call" or outcome in ("failed", NOT_APPLICABLE)):
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"id": item.nodeid, "name": item.name, "outcome": outcome, "why": why}) + "\n")
     return report

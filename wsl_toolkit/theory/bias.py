@@ -21,7 +21,7 @@ EXACT = 1e-10
 """A bias of at most this, relative to the size of the terms that cancel, is rounding in float64."""
 
 NORMALISED = 1e-5
-"""Probabilities of all sets that miss a sum of 1 by more than this are no law."""
+"""Probabilities of all sets that miss a sum of 1 by more than this are no distribution."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

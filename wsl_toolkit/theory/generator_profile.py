@@ -45,7 +45,7 @@ class Constant:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Portrait:
+class GeneratorProfile:
     """All that `wsl inspect` shows of one configured generator."""
 
     generator: str
@@ -70,7 +70,7 @@ class Portrait:
     """True labels and their sets."""
 
 
-def portray(generator: Generator, num_classes: int, *, seed: int = 0) -> Portrait:
+def profile_generator(generator: Generator, num_classes: int, *, seed: int = 0) -> GeneratorProfile:
     """Look at a generator on made data: by enumeration for up to 12 classes, by sampling beyond."""
     generator.check_classes(num_classes)
     data = made_data(num_classes)
@@ -85,7 +85,7 @@ def portray(generator: Generator, num_classes: int, *, seed: int = 0) -> Portrai
     sizes = _exact_sizes(table) if table is not None else _sizes_of_mcl(ready, num_classes)
     joint, degree = _ambiguity(table, sizes, drawn, y)
     proper = table is not None and proof is not None and Setting.PPL in proof.regions
-    return Portrait(
+    return GeneratorProfile(
         generator=generator.name,
         parameters=values_of(generator),
         declared=generator.setting,

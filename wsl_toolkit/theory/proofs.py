@@ -83,13 +83,13 @@ class Proof:
 
     @property
     def regions(self) -> frozenset[Setting]:
-        """All regions of the map in which it lies; none if its probabilities are no law."""
+        """All regions of the map in which it lies; none if its probabilities do not sum to one."""
         holding = frozenset(claim for claim in claims.CLAIMS if self.verdict(claim).holds)
         return claims.regions_of(holding) if self.is_law else frozenset()
 
     @property
     def region(self) -> Setting | None:
-        """The smallest region in which it lies; None if its probabilities are no law."""
+        """The smallest region in which it lies; None if its probabilities do not sum to one."""
         return claims.smallest(self.regions) if self.is_law else None
 
     @property

@@ -34,7 +34,7 @@ class Placement:
         if self.failure is not None or self.proof is None:
             return self.failure
         if not self.proof.is_law:
-            return f"its probabilities are no law: {self.proof.verdict('normalised').witness}"
+            return f"its probabilities do not sum to one: {self.proof.verdict('normalised').witness}"
         if not self.proof.keeps_promise:
             return f"declares {self.declared}, but {self.proof.verdict(self.declared).witness}"
         return None

@@ -7,34 +7,34 @@ from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.system import figure_style
-from wsl_toolkit.theory.generator_profile import Portrait
+from wsl_toolkit.theory.generator_profile import GeneratorProfile
 
 
-def draw_portrait(portrait: Portrait, path: Path) -> None:
+def draw_profile(profile: GeneratorProfile, path: Path) -> None:
     """Draw the law of |s| against PCPL's, and P(z in s | y) as a matrix, to a file."""
     with figure_style.figure(figsize=(9.6, 4.0), ncols=2, width_ratios=(1.35, 1)) as (canvas, (left, right)):
-        _draw_sizes(left, portrait)
-        _draw_joining(canvas, right, portrait)
-        canvas.suptitle(_title(portrait), x=0.01, ha="left", weight="bold", fontsize=11)
+        _draw_sizes(left, profile)
+        _draw_joining(canvas, right, profile)
+        canvas.suptitle(_title(profile), x=0.01, ha="left", weight="bold", fontsize=11)
         figure_style.save(canvas, path)
 
 
-def _title(portrait: Portrait) -> str:
-    values = ", ".join(f"{name}={value}" for name, value in portrait.parameters.items() if value is not None)
-    region = portrait.proof.region if portrait.proof else portrait.declared
-    name = f"{portrait.generator}({values})" if values else portrait.generator
-    return f"{name} at K = {portrait.num_classes}: {region}"
+def _title(profile: GeneratorProfile) -> str:
+    values = ", ".join(f"{name}={value}" for name, value in profile.parameters.items() if value is not None)
+    region = profile.proof.region if profile.proof else profile.declared
+    name = f"{profile.generator}({values})" if values else profile.generator
+    return f"{name} at K = {profile.num_classes}: {region}"
 
 
-def _draw_sizes(axes: Any, portrait: Portrait) -> None:
-    num_classes = portrait.num_classes
+def _draw_sizes(axes: Any, profile: GeneratorProfile) -> None:
+    num_classes = profile.num_classes
     sizes = list(range(1, num_classes))
     axes.bar(
         sizes,
-        portrait.sizes[1:num_classes].tolist(),
+        profile.sizes[1:num_classes].tolist(),
         color=figure_style.PALETTE[5],
         width=0.8,
-        label=portrait.generator,
+        label=profile.generator,
     )
     axes.plot(
         sizes,
@@ -44,7 +44,7 @@ def _draw_sizes(axes: Any, portrait: Portrait) -> None:
         markersize=4,
         label="PCPL (uniform sets)",
     )
-    mean = portrait.mean_size.value
+    mean = profile.mean_size.value
     axes.axvline(mean, color=figure_style.PALETTE[6], linestyle="--", linewidth=1.2, label=f"E|s| = {mean:.2f}")
     axes.set(xlabel="size of the candidate set |s|", ylabel="probability", xlim=(0.4, num_classes - 0.4))
     axes.set_ylim(0, None)
@@ -60,13 +60,13 @@ def uniform_sizes(num_classes: int) -> list[float]:
     return [math.comb(num_classes - 1, size - 1) / total for size in range(1, num_classes)]
 
 
-def _draw_joining(canvas: Any, axes: Any, portrait: Portrait) -> None:
-    image = axes.imshow(portrait.cooccurrence.numpy(), cmap="Blues", vmin=0, vmax=1)
+def _draw_joining(canvas: Any, axes: Any, profile: GeneratorProfile) -> None:
+    image = axes.imshow(profile.cooccurrence.numpy(), cmap="Blues", vmin=0, vmax=1)
     axes.set(xlabel="class z", ylabel="true class y", title="P(z ∈ s | y)")
     axes.title.set_fontsize(10)
     axes.grid(visible=False)
-    if portrait.num_classes <= 20:
-        axes.set_xticks(range(portrait.num_classes))
-        axes.set_yticks(range(portrait.num_classes))
+    if profile.num_classes <= 20:
+        axes.set_xticks(range(profile.num_classes))
+        axes.set_yticks(range(profile.num_classes))
     bar = canvas.colorbar(image, ax=axes, shrink=0.85)
     bar.outline.set_visible(False)

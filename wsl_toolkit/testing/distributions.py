@@ -1,4 +1,4 @@
-"""A law p(s|x,y) drawn at random from each region of the map, to hold an estimator's promise against."""
+"""Distributions p(s|x,y) drawn at random from each setting, on which an estimator's promise is tried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wsl_toolkit.settings import Setting
 from wsl_toolkit.theory.enumeration import all_sets
 
 SKEW = 6
-"""Weights are uniform numbers to this power: laws that treat classes and sets very differently."""
+"""Weights are uniform numbers to this power: distributions that treat classes and sets very differently."""
 
 NEXT_WIDER = {
     Setting.CL: Setting.MCL,
@@ -21,8 +21,8 @@ NEXT_WIDER = {
 }
 
 
-def random_law(setting: Setting, instances: int, num_classes: int, rng: torch.Generator) -> Tensor:
-    """Return a law of that region and of no smaller one, float64 [n, 2^K - 2, K]; where x matters, one for each."""
+def random_distribution(setting: Setting, instances: int, num_classes: int, rng: torch.Generator) -> Tensor:
+    """Return p(s|x,y) of that setting and of no smaller one, float64 [n, 2^K - 2, K]; where x matters, one for each."""
     sets = all_sets(num_classes)
     if setting in (Setting.CL, Setting.PCPL, Setting.MCL):
         constant = _by_size(setting, sets, rng).expand(instances, -1)
@@ -54,8 +54,8 @@ def _by_size(setting: Setting, sets: Tensor, rng: torch.Generator) -> Tensor:
 def _partitions(sets: Tensor, rng: torch.Generator) -> Tensor:
     """Return C(s) of a mixture of partitions: each y is in one block of each, so Σ_{s∋y} C(s) = 1.
 
-    A few random ones make a law far from uniform; the one into single classes tells all classes apart, without which
-    nobody could learn from the law.
+    A few random ones make a distribution far from uniform; the one into single classes tells all classes apart,
+    without which nobody could learn from it.
     """
     num_classes = sets.shape[1]
     bits = 2 ** torch.arange(num_classes)
