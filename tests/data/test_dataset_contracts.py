@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
 from PIL import Image
 
 from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
 from wsl_builtins.datasets.torchvision_sets import FashionMnist
-from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet
+from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet, Xlsx
 from wsl_toolkit.testing import DatasetContract
 
 
@@ -29,6 +31,10 @@ def files(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
     data = Npz(path=root / "made.npz").load(root)
     for table in (Csv(path=root / "made.csv"), Parquet(path=root / "made.parquet")):
         table.write(data, root)
+    book = openpyxl.Workbook()
+    for row in csv.reader((root / "made.csv").open(newline="")):
+        book.active.append([float(cell) if cell.lstrip("-").replace(".", "").isdigit() else cell for cell in row])
+    book.save(root / "made.xlsx")
     for i in range(40):
         path = root / "zoo" / f"animal {i % 3}" / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,6 +50,7 @@ class TestFiles(DatasetContract):
             Npz(path=Path("made.npz")),
             Csv(path=Path("made.csv")),
             Parquet(path=Path("made.parquet")),
+            Xlsx(path=Path("made.xlsx")),
             ImageFolder(path=Path("zoo"), size=8, cache=Path("cache")),
         ],
         ids=lambda component: component.name,

@@ -6,12 +6,13 @@ import json
 import random
 from pathlib import Path
 
+import openpyxl
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from wsl_toolkit.data.dataset import Data
-from wsl_toolkit.data.formats.readers import Csv
+from wsl_toolkit.data.formats.readers import Csv, Xlsx
 from wsl_toolkit.data.formats.text_dialect import Dialect, detect
 from wsl_toolkit.errors import ConfigError, DataError, LabelError
 
@@ -215,6 +216,67 @@ def test_an_unknown_way_to_treat_empty_sets_is_refused(wsl, tmp_path):
     assert "refuse" in wsl.refused("audit", "t.csv", "--empty", "guess")
     with pytest.raises(ConfigError):
         Csv(path=tmp_path / "t.csv", decimal="x").load(HERE)
+
+
+# ------------------------------------------------------------------ workbooks
+
+
+def workbook(path: Path, rows, blank: bool = False) -> Path:
+    """Write a workbook with a sheet of notes behind the table."""
+    book = openpyxl.Workbook()
+    sheet = book.active
+    sheet.title = "patients"
+    for _ in range(2 * blank):
+        sheet.append([])
+    sheet.append(list(rows[0]))
+    for number, row in enumerate(rows):
+        sheet.append([float(v) if v.replace(".", "").isdigit() else v or None for v in row.values()])
+        if blank and number % 20 == 3:
+            sheet.append([])
+    book.create_sheet("notes").append(["nothing", "here"])
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_a_workbook_reads_as_the_same_data(tmp_path, clean_data, blank):
+    data = Xlsx(path=workbook(tmp_path / "p.xlsx", patients(), blank)).load(HERE)
+    assert data.digest() == clean_data.digest()
+    assert data.understood.empty_rows == (4 if blank else 0)
+
+
+def test_a_workbook_gives_the_same_model_and_the_same_predictions(wsl, tmp_path):
+    (tmp_path / "a.csv").write_text(text_of(patients()), encoding="utf-8")
+    workbook(tmp_path / "b.xlsx", patients(), blank=True)
+    wsl("fit", "a.csv", "--out", "a", *FIT)
+    wsl("fit", "b.xlsx", "--sheet", "patients", "--out", "b", *FIT)
+    one, other = (load_file(tmp_path / name / "data" / "model.safetensors") for name in ("a", "b"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    answers = {wsl("predict", m, d).stdout for m in ("a", "b") for d in ("a.csv", "b.xlsx")}
+    assert len(answers) == 1
+
+
+def test_what_is_wrong_with_a_workbook_is_said(wsl, tmp_path):
+    path = workbook(tmp_path / "p.xlsx", patients())
+    assert "there is no sheet 'patient'. Did you mean 'patients'?" in wsl.refused("audit", path, "--sheet", "patient")
+    book = openpyxl.Workbook()
+    book.save(path)
+    assert "the sheet is empty" in wsl.refused("audit", path)
+    book.active.append(["x", "candidates"])
+    book.active.append([1, "a|b", "stray"])
+    book.save(path)
+    assert "row 1 has a value in a column without a name" in wsl.refused("audit", path)
+    path.write_bytes(b"PK\3\4 not a workbook")
+    assert "cannot be read" in wsl.refused("audit", path)
+    with pytest.raises(ConfigError, match="read, not written"):
+        Xlsx(path=path).write(None, HERE)
+
+
+def test_a_workbook_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
+    path = workbook(tmp_path / "p.xlsx", patients())
+    monkeypatch.setenv("WSL_MAX_DATA_GB", "0.000001")
+    with pytest.raises(DataError, match="the workbook would take"):
+        Xlsx(path=path).load(HERE)
 
 
 # -------------------------------------------------------- what was understood

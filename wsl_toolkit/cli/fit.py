@@ -66,6 +66,8 @@ def fit(data: Path, **options: Any) -> None:
     about["input_dtype"] = str(loaded.x.dtype).removeprefix("torch.")
     if loaded.understood is not None and loaded.understood.dialect is not None:
         about["dialect"] = loaded.understood.dialect.to_dict()
+    if options.get("sheet"):
+        about["sheet"] = options["sheet"]
     model = model_file.model_from(fitted, loaded, about)
     serving.write_folder(model, options["out"], loaded.x[:2], force=options["force"])
     run_id = None if options["no_track"] else _track(options, data, model, loaded)

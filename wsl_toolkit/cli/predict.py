@@ -35,6 +35,7 @@ Examples:
 )
 @click.option("--encoding", help="The text's encoding.  [default: as in the model's, or as it looks]")
 @click.option("--decimal", help="The decimal sign, . or ,  [default: as in the model's, or as it looks]")
+@click.option("--sheet", help="Which sheet of a workbook.  [default: the model's, or the first]")
 @data_dir_option("Where DATA is looked for if it is not here.")
 @json_option
 def predict(model: Path, data: Path, **options: Any) -> None:
@@ -51,7 +52,7 @@ def predict(model: Path, data: Path, **options: Any) -> None:
     loaded = Model.load(find_weights(model), load_plugins().registry)
     elsewhere = options["data_dir"] / data
     place = elsewhere if not data.exists() and elsewhere.exists() else data
-    given = Given(**{name: options[name] for name in ("delimiter", "encoding", "decimal")})
+    given = Given(**{name: options[name] for name in ("delimiter", "encoding", "decimal", "sheet")})
     x, ids = raw_rows.read_raw(place, loaded, options["id_column"], given)
     frame = predictions(loaded, loaded.probabilities(x))
     if ids is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.data.formats import images, table_files
+from wsl_toolkit.data.formats import images, spreadsheets, table_files
 from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 from wsl_toolkit.data.formats.npz_files import read_arrays
 from wsl_toolkit.data.formats.text_dialect import Dialect, Given, check_encoding, detect
@@ -20,7 +20,8 @@ from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 if TYPE_CHECKING:
     from wsl_toolkit.own_data.model_file import Model
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+TEXTS = (".csv", ".tsv")
 ARRAYS = (".npz", ".mat")
 
 
@@ -67,7 +68,11 @@ def _from_table(
         )
     wanted = [*model.schema.names, *([id_column] if id_column else [])]
     numbers = [column.name for column in model.schema.columns if column.categories is None]
-    file = read_table(path, wanted, numbers, _dialect(path, model, wanted, given or Given()))
+    given = given or Given()
+    if path.suffix.lower() == ".xlsx":
+        file = _from_sheet(path, wanted, given.sheet or model.about.get("sheet"))
+    else:
+        file = read_table(path, wanted, numbers, _dialect(path, model, wanted, given))
     table = file.table
     x = model.schema.encode(table, file.where)
     ids = None if id_column is None else [str(value) for value in table.column(id_column).to_pylist()]
@@ -76,7 +81,7 @@ def _from_table(
 
 def _dialect(path: Path, model: Model, columns: Sequence[str], given: Given) -> Dialect | None:
     """Return how a text file is read: as the user says, or as the model's own file was if that fits, or as it looks."""
-    if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() not in TEXTS:
         return None
     known = Dialect.from_dict(model.about.get("dialect"))
     if known is not None and given == Given():
@@ -89,14 +94,24 @@ def _dialect(path: Path, model: Model, columns: Sequence[str], given: Given) -> 
     return detect(path, given)
 
 
+def _check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
+    for name in columns:
+        if name not in names:
+            raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
+
+
+def _from_sheet(path: Path, columns: Sequence[str], sheet: str | None) -> table_files.TableFile:
+    names, cells = spreadsheets.read_sheet(path, sheet)
+    _check_columns(columns, table_files.check_header(names))
+    return table_files.from_cells(names, cells, names)
+
+
 def read_table(
     path: Path, columns: Sequence[str], numbers: Sequence[str], dialect: Dialect | None
 ) -> table_files.TableFile:
     """Read some columns of a table, text files as text; rows of the wrong width are refused by their numbers."""
     names = table_files.parquet_columns(path) if dialect is None else table_files.header_of(path, dialect)
-    for name in columns:
-        if name not in names:
-            raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
+    _check_columns(columns, names)
     if dialect is None:
         return table_files.TableFile(table=table_files.read_parquet(path, columns), layout=table_files.Layout())
     file = table_files.parse_csv(path, dialect, names, header=names)

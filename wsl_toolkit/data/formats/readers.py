@@ -152,6 +152,37 @@ class Parquet(Table):
 
 
 @attrs.frozen(kw_only=True)
+class Xlsx(Table):
+    """A sheet of an .xlsx workbook: features, and candidate sets as in a CSV table; needs openpyxl.
+
+    Numbers are numbers whatever way they are shown, formulas are what they last came to, and rows with nothing in them
+    are left out.
+    """
+
+    name: ClassVar[str] = "xlsx"
+    suffixes: ClassVar[tuple[str, ...]] = (".xlsx",)
+
+    path: Path = param(help="the .xlsx file, from here or below the data directory")
+    sheet: str | None = param(None, help="which sheet [default: the first]")
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.path
+
+    @property
+    def given(self) -> Given:
+        """What the user says about the file."""
+        from wsl_toolkit.data.formats.text_dialect import Given
+
+        return Given(sheet=self.sheet)
+
+    def write(self, data: Data, data_dir: Path) -> None:
+        """Refuse: workbooks are read, not written."""
+        raise ConfigError(f"{self.path.name}: workbooks are read, not written: use csv or parquet")
+
+
+@attrs.frozen(kw_only=True)
 class ImageFolder(LabelledTable):
     """A folder of images: a folder for each class, or a table of candidate sets that names each image by its file.
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
-from wsl_toolkit.data.formats import annotators, set_text
+from wsl_toolkit.data.formats import annotators, set_text, spreadsheets
 from wsl_toolkit.data.formats.paths import reading
 from wsl_toolkit.data.formats.size_bounds import Budget
 from wsl_toolkit.data.formats.text_dialect import Dialect, Given, detect
@@ -93,6 +93,11 @@ class Layout:
         """Whether a column holds candidate sets, in whatever form."""
         return bool(self.candidates or self.complementary or self.indicators)
 
+    @property
+    def texts(self) -> list[str]:
+        """The columns that are text, whatever is in them."""
+        return [*self.candidates, *self.categorical, *(c for c in (self.complementary, self.label, self.id) if c)]
+
     def features(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that are inputs."""
         taken = {*self.candidates, *self.indicators, *self.ignore, self.complementary, self.label, self.id}
@@ -144,12 +149,15 @@ def read_table(path: Path, layout: Layout, given: Given | None = None) -> TableF
         done = layout.completed(columns)
         table = read_parquet(path, [name for name in columns if name not in done.ignore])
         found = TableFile(table=table, layout=done, header=tuple(columns))
+    elif path.suffix.lower() == ".xlsx":
+        columns, cells = spreadsheets.read_sheet(path, None if given is None else given.sheet)
+        done = layout.completed(check_header(columns))
+        found = attrs.evolve(from_cells(columns, cells, done.texts, skip=done.ignore), layout=done)
     else:
         dialect = detect(path, given)
         columns = header_of(path, dialect)
         done = layout.completed(columns)
-        texts = [*done.candidates, *done.categorical, *(c for c in (done.complementary, done.label, done.id) if c)]
-        found = attrs.evolve(parse_csv(path, dialect, texts, skip=done.ignore, header=columns), layout=done)
+        found = attrs.evolve(parse_csv(path, dialect, done.texts, skip=done.ignore, header=columns), layout=done)
     if done.empty == "skip" and done.has_sets:
         masks, _, _ = _masks(found)
         labelled = torch.cat([mask.any(1) for mask in masks]).numpy()
@@ -184,6 +192,11 @@ def header_of(path: Path, dialect: Dialect) -> list[str]:
     header = _first_row(path, dialect)[1]
     if not header:
         raise DataError("the file is empty")
+    return check_header(header)
+
+
+def check_header(header: list[str]) -> list[str]:
+    """Return column names, each of which there may be once."""
     for place, name in enumerate(header):
         if not name.strip():
             raise DataError(f"column {place + 1} has no name; if it is pandas' index, write the file with index=False")
@@ -260,6 +273,32 @@ def parse_csv(
     if found.table.num_rows == 0:
         raise DataError("there is a header but no row")
     return attrs.evolve(found, empty_rows=table.num_rows + len(blank) - found.table.num_rows)
+
+
+def from_cells(
+    header: Sequence[str], cells: Sequence[Sequence[Any]], texts: Sequence[str], *, skip: Sequence[str] = ()
+) -> TableFile:
+    """Return the rows of a sheet as a table; rows with nothing in them are left out."""
+    import pyarrow as pa
+
+    filled = np.array([not spreadsheets.is_blank(row) for row in cells], dtype=bool)
+    if len(header) == 1:
+        filled[:] = True  # in a single column, an empty cell is a missing value
+    kept = [row for row, good in zip(cells, filled, strict=True) if good]
+    if not kept:
+        raise DataError("there is a header but no row")
+    columns = {
+        name: spreadsheets.column_of([row[place] for row in kept], text=name in texts)
+        for place, name in enumerate(header)
+        if name not in skip
+    }
+    return TableFile(
+        table=pa.table(columns),
+        layout=Layout(),
+        header=tuple(header),
+        rows=np.flatnonzero(filled),
+        empty_rows=int((~filled).sum()),
+    )
 
 
 def _has_content(table: pa.Table) -> np.ndarray:

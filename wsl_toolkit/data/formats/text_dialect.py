@@ -64,11 +64,13 @@ class Dialect:
 
 @attrs.frozen(kw_only=True)
 class Given:
-    """What the user says about a text file; None is to be found out."""
+    """What the user says about a file; None is to be found out."""
 
     delimiter: str | None = None
     encoding: str | None = None
     decimal: str | None = None
+    sheet: str | None = None
+    """Which sheet of a workbook; None is the first."""
 
     def __attrs_post_init__(self) -> None:
         if self.delimiter is not None and len(self.delimiter) != 1:
