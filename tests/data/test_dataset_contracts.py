@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pytest
 from made_files import make_idx_files, partial_labels, write_v5, write_v73
 from PIL import Image
@@ -13,7 +15,7 @@ from PIL import Image
 from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
 from wsl_builtins.datasets.torchvision_sets import FashionMnist, Mnist
-from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet
+from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet, Xlsx
 from wsl_toolkit.testing import DatasetContract
 
 
@@ -31,6 +33,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = Npz(path=root / "made.npz").load(root)
     for table in (Csv(path=root / "made.csv"), Parquet(path=root / "made.parquet")):
         table.write(data, root)
+    book = openpyxl.Workbook()
+    for row in csv.reader((root / "made.csv").open(newline="")):
+        book.active.append([float(cell) if cell.lstrip("-").replace(".", "").isdigit() else cell for cell in row])
+    book.save(root / "made.xlsx")
     for i in range(40):
         path = root / "zoo" / f"animal {i % 3}" / f"{i}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,6 +53,7 @@ class TestFiles(DatasetContract):
             Npz(path=Path("made.npz")),
             Csv(path=Path("made.csv")),
             Parquet(path=Path("made.parquet")),
+            Xlsx(path=Path("made.xlsx")),
             ImageFolder(path=Path("zoo"), size=8, cache=Path("cache")),
         ],
         ids=lambda component: getattr(component, "path", Path(component.name)).name,

@@ -112,8 +112,8 @@ def test_an_unnamed_column_is_refused(tmp_path):
 
 def test_a_file_in_another_encoding_is_one_line(tmp_path):
     (tmp_path / "t.csv").write_bytes("x,candidates\n1,café|thé\n2,thé\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"t\.csv: line 2 is not UTF-8 text: save the file as UTF-8"):
-        Csv(path=tmp_path / "t.csv").load(HERE)
+    with pytest.raises(DataError, match=r"t\.csv: line 2 is not utf-8 text: name the file's --encoding"):
+        Csv(path=tmp_path / "t.csv", encoding="utf-8").load(HERE)
 
 
 @pytest.mark.parametrize("categories", [("01234", "99999"), ("1.5", "abc"), ("2020-01-01",), ("true", "false")])

@@ -60,6 +60,9 @@ def check_mat_and_csv_agree(wsl, mat: Path) -> None:
     sources.write(data, csv, {}, registry)
 
     audits = [wsl.json("audit", path, "--json") for path in (mat, csv)]
+    understood = [found.pop("understood") for found in audits]
+    assert understood[0] is None, "only a table has columns with roles"
+    assert [column["role"] for column in understood[1]["columns"]].count("number") == data.x.shape[1]
     assert audits[0] == audits[1]
     assert audits[0]["settings"]["MCL"]["verdict"] == "refuted"
 

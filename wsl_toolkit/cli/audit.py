@@ -16,6 +16,7 @@ from wsl_toolkit.cli.own_data import (
     force_option,
     inputs_of,
     load_data,
+    show_understood,
 )
 from wsl_toolkit.plugins.loading import load_plugins
 
@@ -57,8 +58,10 @@ def audit(data: Path, **options: Any) -> None:
 
         write_atomically(options["html"], page(found))
     if options["as_json"]:
-        print_json(found.to_dict())
+        understood = None if loaded.understood is None else loaded.understood.to_dict()
+        print_json({**found.to_dict(), "understood": understood})
         return
+    show_understood(loaded, console())
     show(found)
     if options["html"]:
         tell(f"The page is {options['html']}")

@@ -16,6 +16,7 @@ from wsl_toolkit.cli.own_data import (
     force_option,
     inputs_of,
     read_and_choose,
+    show_understood,
     training_options,
 )
 from wsl_toolkit.plugins.loading import load_plugins
@@ -57,15 +58,23 @@ def fit(data: Path, **options: Any) -> None:
     serving.check_free(options["out"], inputs_of(data, options), force=options["force"])
     registry = load_plugins().registry
     loaded, chosen = read_and_choose(data, options, refit=options["refit"])
+    if not is_quiet():
+        show_understood(loaded, console(stderr=True))
     with progress(quiet=is_quiet()) as listener, listening() as stop:
         fitted, report = fitting.fit_and_report(loaded, registry, chosen, listener, stop)
     about = {**fitting.describe(chosen, fitted), "held_out": report.to_dict()}
     about["input_dtype"] = str(loaded.x.dtype).removeprefix("torch.")
+    if loaded.understood is not None and loaded.understood.dialect is not None:
+        about["dialect"] = loaded.understood.dialect.to_dict()
+    if options.get("sheet"):
+        about["sheet"] = options["sheet"]
     model = model_file.model_from(fitted, loaded, about)
     serving.write_folder(model, options["out"], loaded.x[:2], force=options["force"])
     run_id = None if options["no_track"] else _track(options, data, model, loaded)
     if options["as_json"]:
-        print_json({"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)})
+        understood = None if loaded.understood is None else loaded.understood.to_dict()
+        found = {"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)}
+        print_json({**found, "understood": understood})
     elif not is_quiet():
         _show(options["out"], chosen, fitted, report, run_id)
 

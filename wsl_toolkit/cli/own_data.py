@@ -18,6 +18,8 @@ from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.own_data.fitting import FitOptions
 
@@ -25,6 +27,10 @@ FLAGS = frozenset(
     {"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track", "--force", "--raw"}
 )
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
+
+
+MOST_SHOWN = 30
+"""Of columns and classes, so many are shown."""
 
 
 class DataCommand(ComponentCommand):
@@ -90,6 +96,36 @@ def chosen_component(options: dict[str, Any], role: str) -> tuple[str, dict[str,
     if name is None:
         return None
     return name, given_values(options, f"{role}-", load_plugins().registry.get(role, name))
+
+
+def show_understood(data: Data, screen: Console) -> None:
+    """Print what was made of a user's table: how it was read, its columns and classes, and what looks wrong."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    understood = data.understood
+    if understood is None:
+        return
+    for remark in understood.remarks:
+        screen.print(escape(remark))
+    columns = Table(title="What each column is", title_justify="left", box=None, pad_edge=False)
+    for heading in ("column", "role", ""):
+        columns.add_column(heading)
+    for column in understood.columns[:MOST_SHOWN]:
+        columns.add_row(escape(column.name), column.role, escape(column.detail))
+    screen.print(columns)
+    _count_rest(screen, len(understood.columns), "columns")
+    shown = ", ".join(f"{name} ({count:,})" for name, count in understood.classes[:MOST_SHOWN])
+    if shown:
+        screen.print(f"[bold]classes, and how many sets hold each[/]: {escape(shown)}")
+        _count_rest(screen, len(understood.classes), "classes")
+    for warning in understood.warnings:
+        screen.print(f"[bold yellow]![/] {escape(warning)}")
+
+
+def _count_rest(screen: Console, count: int, what: str) -> None:
+    if count > MOST_SHOWN:
+        screen.print(f"… and {count - MOST_SHOWN:,} more {what} (--json shows all)")
 
 
 def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,10 +30,17 @@ Examples:
 @force_option
 @raw_option
 @click.option("--id-column", help="A column that names the examples; it is copied to the result.")
+@click.option(
+    "--delimiter", help="What separates the values of a text file.  [default: as in the model's, or as it looks]"
+)
+@click.option("--encoding", help="The text's encoding.  [default: as in the model's, or as it looks]")
+@click.option("--decimal", help="The decimal sign, . or ,  [default: as in the model's, or as it looks]")
+@click.option("--sheet", help="Which sheet of a workbook.  [default: the model's, or the first]")
 @data_dir_option("Where DATA is looked for if it is not here.")
 @json_option
 def predict(model: Path, data: Path, **options: Any) -> None:
     """Predict the class and the probability of every class for the raw rows of DATA; no labels are needed in it."""
+    from wsl_toolkit.data.formats.text_dialect import Given
     from wsl_toolkit.own_data import raw_rows, result_files
     from wsl_toolkit.own_data.model_file import Model
     from wsl_toolkit.own_data.serving import find_weights, predictions
@@ -45,7 +52,8 @@ def predict(model: Path, data: Path, **options: Any) -> None:
     loaded = Model.load(find_weights(model), load_plugins().registry)
     elsewhere = options["data_dir"] / data
     place = elsewhere if not data.exists() and elsewhere.exists() else data
-    x, ids = raw_rows.read_raw(place, loaded, options["id_column"])
+    given = Given(**{name: options[name] for name in ("delimiter", "encoding", "decimal", "sheet")})
+    x, ids = raw_rows.read_raw(place, loaded, options["id_column"], given)
     frame = predictions(loaded, loaded.probabilities(x))
     if ids is not None:
         frame.insert(0, "id", ids)

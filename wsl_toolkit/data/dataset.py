@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import attrs
 import numpy as np
@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets, check_labels
+
+if TYPE_CHECKING:
+    from wsl_toolkit.data.formats.understanding import Understanding
 
 Normalisation = Literal["none", "per-feature", "min-max", "per-channel"]
 """What is done to inputs: nothing; each feature standardised, or brought to 0..1; each channel standardised."""
@@ -53,6 +56,8 @@ class Data:
     """True labels where only some are known, -1 elsewhere; `y` is for complete ones."""
     ids: tuple[str, ...] | None = None
     """What the user calls each example, all different."""
+    understood: Understanding | None = None
+    """What a reader made of a user's table: how it is written, what each column is, what looks wrong."""
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.x.shape[1:]))

@@ -75,8 +75,8 @@ class TableSchema:
                 columns.append(Column(name))
             else:
                 raise DataError(
-                    f"column {name!r} holds {values.type}, neither numbers nor text: leave it out, or turn it into "
-                    "numbers first"
+                    f"column {name!r} holds {values.type}, neither numbers nor text: leave it out (--ignore), or "
+                    "turn it into numbers first"
                 )
         return cls(tuple(columns), tuple(missing))
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.data.formats import images, table_files
+from wsl_toolkit.data.formats import images, spreadsheets, table_files
 from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 from wsl_toolkit.data.formats.npz_files import read_arrays
+from wsl_toolkit.data.formats.text_dialect import Dialect, Given, check_encoding, detect
 from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from wsl_toolkit.own_data.model_file import Model
 
-TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+TEXTS = (".csv", ".tsv")
 ARRAYS = (".npz", ".mat")
 
 
-def read_raw(path: Path, model: Model, id_column: str | None = None) -> tuple[Tensor, list[str] | None]:
+def read_raw(
+    path: Path, model: Model, id_column: str | None = None, given: Given | None = None
+) -> tuple[Tensor, list[str] | None]:
     """Return the raw inputs in a file and, where a column names them, the examples' ids."""
     suffix = path.suffix.lower()
     if path.is_dir():
@@ -32,7 +36,7 @@ def read_raw(path: Path, model: Model, id_column: str | None = None) -> tuple[Te
         raise DataError(f"there is no file {path}")
     try:
         if suffix in TABLES:
-            return _from_table(path, model, id_column)
+            return _from_table(path, model, id_column, given)
         if suffix in ARRAYS:
             return _from_arrays(path, model), None
     except WslError as error:
@@ -54,32 +58,71 @@ def _from_images(folder: Path, model: Model) -> tuple[Tensor, list[str]]:
     return images.read_images(paths, size, channels), [str(path.relative_to(folder)) for path in paths]
 
 
-def _from_table(path: Path, model: Model, id_column: str | None) -> tuple[Tensor, list[str] | None]:
+def _from_table(
+    path: Path, model: Model, id_column: str | None, given: Given | None
+) -> tuple[Tensor, list[str] | None]:
     if model.schema is None:
         raise DataError(
             f"the model was fitted on arrays of shape {tuple(model.input_shape)} without column names: "
             f"predict from {' or '.join(ARRAYS)}, or fit it on a table"
         )
     wanted = [*model.schema.names, *([id_column] if id_column else [])]
-    table = read_table(path, wanted)
-    x = model.schema.encode(table)
+    numbers = [column.name for column in model.schema.columns if column.categories is None]
+    given = given or Given()
+    if path.suffix.lower() == ".xlsx":
+        file = _from_sheet(path, wanted, given.sheet or model.about.get("sheet"))
+    else:
+        file = read_table(path, wanted, numbers, _dialect(path, model, wanted, given))
+    table = file.table
+    x = model.schema.encode(table, file.where)
     ids = None if id_column is None else [str(value) for value in table.column(id_column).to_pylist()]
     return x, ids
 
 
-def read_table(path: Path, columns: list[str]) -> pa.Table:
-    """Read some columns of a table, text files as text; a row of the wrong width is refused by its number."""
-    if path.suffix.lower() == ".parquet":
-        names = table_files.parquet_columns(path)
-    else:
-        names = table_files.header_of(path, TABLES[path.suffix.lower()])
+def _dialect(path: Path, model: Model, columns: Sequence[str], given: Given) -> Dialect | None:
+    """Return how a text file is read: as the user says, or as the model's own file was if that fits, or as it looks."""
+    if path.suffix.lower() not in TEXTS:
+        return None
+    known = Dialect.from_dict(model.about.get("dialect"))
+    if known is not None and given == Given():
+        try:
+            check_encoding(path, known.encoding)
+            if set(columns) <= set(table_files.header_of(path, known)):
+                return known
+        except (DataError, LookupError):
+            pass
+    return detect(path, given)
+
+
+def _check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
     for name in columns:
         if name not in names:
             raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
-    if path.suffix.lower() == ".parquet":
-        return table_files.read_parquet(path, columns)
-    others = [name for name in names if name not in columns]
-    return table_files.parse_csv(path, TABLES[path.suffix.lower()], columns, skip=others, header=names)
+
+
+def _from_sheet(path: Path, columns: Sequence[str], sheet: str | None) -> table_files.TableFile:
+    names, cells = spreadsheets.read_sheet(path, sheet)
+    _check_columns(columns, table_files.check_header(names))
+    return table_files.from_cells(names, cells, names)
+
+
+def read_table(
+    path: Path, columns: Sequence[str], numbers: Sequence[str], dialect: Dialect | None
+) -> table_files.TableFile:
+    """Read some columns of a table, text files as text; rows of the wrong width are refused by their numbers."""
+    names = table_files.parquet_columns(path) if dialect is None else table_files.header_of(path, dialect)
+    _check_columns(columns, names)
+    if dialect is None:
+        return table_files.TableFile(table=table_files.read_parquet(path, columns), layout=table_files.Layout())
+    file = table_files.parse_csv(path, dialect, names, header=names)
+    if dialect.decimal == ",":
+        import pyarrow.compute as pc
+
+        for name in numbers:
+            place = file.table.column_names.index(name)
+            points = pc.replace_substring(file.table.column(name), ",", ".")
+            file = attrs.evolve(file, table=file.table.set_column(place, name, points))
+    return file
 
 
 def _from_arrays(path: Path, model: Model) -> Tensor:

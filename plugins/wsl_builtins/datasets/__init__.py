@@ -7,7 +7,7 @@ from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
 from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
 from wsl_toolkit import Dataset
-from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet
+from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet, Xlsx
 
 DATASETS: list[type[Dataset]] = [
     Digits,
@@ -20,5 +20,6 @@ DATASETS: list[type[Dataset]] = [
     Npz,
     Csv,
     Parquet,
+    Xlsx,
     ImageFolder,
 ]

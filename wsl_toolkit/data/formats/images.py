@@ -33,13 +33,14 @@ log = logging.getLogger(__name__)
 
 def read_folder(folder: Path, labels: Path, layout: table_files.Layout, file_column: str, decoder: Decoder) -> Data:
     """Read the images that a table names, with the table's candidate sets; other columns are not inputs."""
-    table, done = table_files.named(labels, lambda: table_files.read_table(labels, layout))
+    file = table_files.named(labels, lambda: table_files.read_table(labels, layout))
+    table = file.table
     if file_column not in table.column_names:
         raise DataError(f"{labels.name}: there is no column {file_column!r} that names the images")
     files = [str(value) for value in table.column(file_column).to_pylist()]
-    labelled = table_files.named(labels, lambda: table_files.labels_of(table, done))
+    labelled = table_files.named(labels, lambda: table_files.labels_of(file))
     for row, name in enumerate(files):
-        place = f"{labels.name}: {row_number(row)}, column {file_column!r}"
+        place = f"{labels.name}: {file.where(row)}, column {file_column!r}"
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise DataError(f"{place}: {name!r} leads out of the folder; name images below it")
         if not (folder / name).is_file():

@@ -18,6 +18,7 @@ from wsl_toolkit.parameters import param
 if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.data.formats.table_files import Layout
+    from wsl_toolkit.data.formats.text_dialect import Given
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +41,11 @@ class LabelledTable(Dataset):
     )
     separator: str = param("|", help="what separates the classes of a set")
     ignore: tuple[str, ...] = param((), help="columns to leave out")
+    empty: str = param(
+        "refuse",
+        help="rows whose candidate set is empty: refuse the file, take them as unlabelled, or skip them",
+        choices=("refuse", "unlabelled", "skip"),
+    )
 
     def layout(self, categorical: tuple[str, ...] = ()) -> Layout:
         """Return which column is what."""
@@ -56,6 +62,7 @@ class LabelledTable(Dataset):
             separator=self.separator,
             categorical=categorical,
             ignore=self.ignore,
+            empty=self.empty,
         )
 
     def _classes(self) -> tuple[str, ...] | None:
@@ -80,13 +87,14 @@ class Table(LabelledTable):
         """Read the table."""
         from wsl_toolkit.data.formats import table_files
 
-        return table_files.read(locate(self.file, data_dir), self.layout(self.categorical), self.file_delimiter)
+        return table_files.read(locate(self.file, data_dir), self.layout(self.categorical), self.given)
 
     def write(self, data: Data, data_dir: Path) -> None:
         """Write a table that reads back as the same data."""
         from wsl_toolkit.data.formats import table_writing
 
-        table_writing.write(data, self.file, self.file_delimiter, self.categorical)
+        delimiter = None if self.given is None else self.given.delimiter
+        table_writing.write(data, self.file, delimiter, self.categorical)
 
     @property
     def file(self) -> Path:
@@ -94,8 +102,8 @@ class Table(LabelledTable):
         raise NotImplementedError
 
     @property
-    def file_delimiter(self) -> str | None:
-        """What separates the values of a text file; None: by its ending."""
+    def given(self) -> Given | None:
+        """What the user says about a text file."""
         return None
 
 
@@ -111,7 +119,9 @@ class Csv(Table):
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
     path: Path = param(help="the .csv or .tsv file, from here or below the data directory")
-    delimiter: str | None = param(None, help="what separates values [default: a comma, or a tab in .tsv]")
+    delimiter: str | None = param(None, help="what separates values [default: as it looks]")
+    encoding: str | None = param(None, help="the text's encoding [default: as it looks: Unicode, or else cp1252]")
+    decimal: str | None = param(None, help="the decimal sign, . or , [default: as it looks]")
 
     @property
     def file(self) -> Path:
@@ -119,9 +129,11 @@ class Csv(Table):
         return self.path
 
     @property
-    def file_delimiter(self) -> str | None:
-        """What separates the values."""
-        return self.delimiter
+    def given(self) -> Given:
+        """What the user says about the file."""
+        from wsl_toolkit.data.formats.text_dialect import Given
+
+        return Given(delimiter=self.delimiter, encoding=self.encoding, decimal=self.decimal)
 
 
 @attrs.frozen(kw_only=True)
@@ -137,6 +149,37 @@ class Parquet(Table):
     def file(self) -> Path:
         """The file."""
         return self.path
+
+
+@attrs.frozen(kw_only=True)
+class Xlsx(Table):
+    """A sheet of an .xlsx workbook: features, and candidate sets as in a CSV table; needs openpyxl.
+
+    Numbers are numbers whatever way they are shown, formulas are what they last came to, and rows with nothing in them
+    are left out.
+    """
+
+    name: ClassVar[str] = "xlsx"
+    suffixes: ClassVar[tuple[str, ...]] = (".xlsx",)
+
+    path: Path = param(help="the .xlsx file, from here or below the data directory")
+    sheet: str | None = param(None, help="which sheet [default: the first]")
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        return self.path
+
+    @property
+    def given(self) -> Given:
+        """What the user says about the file."""
+        from wsl_toolkit.data.formats.text_dialect import Given
+
+        return Given(sheet=self.sheet)
+
+    def write(self, data: Data, data_dir: Path) -> None:
+        """Refuse: workbooks are read, not written."""
+        raise ConfigError(f"{self.path.name}: workbooks are read, not written: use csv or parquet")
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,8 @@
-"""Candidate sets in a table's cells: `cat|dog`, a JSON list, or one 0/1 column for each class."""
+"""Candidate sets in a table's cells: `cat|dog`, a JSON list or Python's, or one 0/1 column for each class."""
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SEPARATOR = "|"
+LITERALS = "[({"
+"""What a list, tuple or set begins with."""
 
 
 @attrs.frozen(eq=False)
@@ -84,11 +87,8 @@ def parse(text: str, separator: str = SEPARATOR) -> list[str]:
     text = text.strip()
     if not text:
         return []
-    if text.startswith("["):
-        try:
-            found = json.loads(text)
-        except ValueError:
-            raise ValueError(f"{text[:60]!r} looks like a JSON list but is none") from None
+    found = _literal(text)
+    if found is not None:
         if not all(isinstance(item, str | int) and not isinstance(item, bool) for item in found):
             raise ValueError(f"{text[:60]!r} holds something that is no class name")
         return list(dict.fromkeys(str(item) for item in found))
@@ -98,9 +98,27 @@ def parse(text: str, separator: str = SEPARATOR) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
+def _literal(text: str) -> list[Any] | None:
+    """Return the items of a JSON list, or of a list, tuple or set as Python writes it; None for any other text."""
+    if text[0] not in LITERALS:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            found = None
+    if isinstance(found, list | tuple | set):
+        return sorted(found, key=str) if isinstance(found, set) else list(found)
+    if text[0] == "[":
+        raise ValueError(f"{text[:60]!r} looks like a JSON list but is none")
+    return None
+
+
 def write(members: Sequence[str], separator: str = SEPARATOR) -> str:
     """Return a cell that `parse` reads back: joined by the separator where that is safe, else a JSON list."""
-    if members and all(m and m == m.strip() and separator not in m and not m.startswith("[") for m in members):
+    if members and all(m and m == m.strip() and separator not in m and m[0] not in LITERALS for m in members):
         return separator.join(members)
     return json.dumps(list(members), ensure_ascii=False)
 
