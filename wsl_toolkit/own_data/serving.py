@@ -219,9 +219,12 @@ def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, 
         store=tracker.label,
     )
     waiting = folder.path / UNDELIVERED
-    with tempfile.TemporaryDirectory(dir=folder.path) as work:
-        model.save(Path(work) / WEIGHTS)
-        import_mlflow().pyfunc.save_model(path=str(waiting / MODEL), **_pyfunc(model, Path(work) / WEIGHTS, example))
+    waiting.mkdir()
+    with tempfile.TemporaryDirectory(dir=folder.path) as name:
+        work = Path(name)
+        model.save(work / WEIGHTS)
+        import_mlflow().pyfunc.save_model(path=str(work / MODEL), **_pyfunc(model, work / WEIGHTS, example))
+        (work / MODEL).rename(waiting / MODEL)
     folder.write_result({"held_out": held_out})
     tracked = TrackedRun(tracker, folder)
     tracked.finish(FINISHED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -23,14 +24,18 @@ class Request(Generic[T]):
     def __init__(self, action: Callable[[], T]) -> None:
         self._action = action
         self._error: BaseException | None = None
+        self.seconds = 0.0
+        """How long it took, once it is done."""
         self._thread = threading.Thread(target=self._run, daemon=True, name="wsl-tracking")
         self._thread.start()
 
     def _run(self) -> None:
+        start = time.monotonic()
         try:
             self._result = self._action()
         except BaseException as error:
             self._error = error
+        self.seconds = time.monotonic() - start
 
     @property
     def is_done(self) -> bool:

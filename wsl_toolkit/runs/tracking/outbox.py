@@ -218,12 +218,12 @@ class Outbox:
         )
         if not was_in_doubt:
             self._in_doubt.discard(entry.key)
-        run_id, status = run.info.run_id, RUNNING
+        run_id = run.info.run_id
+        self.runs[entry.key] = (run_id, RUNNING)
+        self._content[run_id] = made = _Content(RUNNING, description=entry.description, is_new=True)
         if entry.status != RUNNING:
             self.client.update_run(run_id, status=OPEN)  # should this process be killed now: it must not say RUNNING
-            status = OPEN
-        self.runs[entry.key] = (run_id, status)
-        self._content[run_id] = _Content(status, description=entry.description, is_new=True)
+            self.runs[entry.key], made.status = (run_id, OPEN), OPEN
 
     # --------------------------------------------------------------- content
 

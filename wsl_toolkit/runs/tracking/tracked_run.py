@@ -25,12 +25,11 @@ SHARE_OF_TIME = 0.05
 
 
 class _Sending(NamedTuple):
-    """What is on its way to the store, and since when."""
+    """What is on its way to the store."""
 
     entry: Entry
     request: Request[Delivery]
     epochs: int
-    began: float
 
 
 class TrackedRun:
@@ -113,7 +112,7 @@ class TrackedRun:
         if self._sending is not None or self.folder.is_offline or not self.tracker.backoff.is_open:
             return
         entry = run_folders.entry_of(self.folder, tuple(self._fresh))
-        self._sending = _Sending(entry, self.outbox.start(entry), len(self._fresh), time.monotonic())
+        self._sending = _Sending(entry, self.outbox.start(entry), len(self._fresh))
 
     def _take_outcome(self, seconds: float) -> None:
         """Learn what came of the last sending, if it ended within so many seconds."""
@@ -128,7 +127,7 @@ class TrackedRun:
             self.tracker.backoff.worked()
             run_folders.remove_sent(sending.entry)
             del self._fresh[: sending.epochs]
-            self._next_flush += (time.monotonic() - sending.began) / SHARE_OF_TIME
+            self._next_flush += max(0.0, sending.request.seconds / SHARE_OF_TIME - FLUSH_SECONDS)
         self._sending = None
 
     def log_input(self, name: str, digest: str, context: str) -> None:
@@ -173,15 +172,21 @@ class TrackedRun:
             output = model(example)
 
         def save(folder: Path) -> None:
+            whole = self.folder.path / ".model.new"
+            shutil.rmtree(whole, ignore_errors=True)
             mlflow.pytorch.save_model(
                 model,
-                folder,
+                whole,
                 signature=infer_signature(example.numpy(), output.numpy()),
                 input_example=example.numpy(),
                 pip_requirements=[f"torch=={torch.__version__.split('+')[0]}"],
             )
+            whole.rename(folder)
 
-        self._put(MODEL, save)
+        try:
+            self._put(MODEL, save)
+        except Exception as error:  # a network that MLflow cannot write: the run is worth keeping without it
+            self._trouble = self._trouble or f"the model could not be kept with the run: {one_line(error)}"
 
     def _put(self, name: str, write: Callable[[Path], None]) -> None:
         """Lay a file or a folder down where deliveries wait."""
