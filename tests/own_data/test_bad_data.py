@@ -148,5 +148,5 @@ def test_a_failing_fit_leaves_nothing_half_written(wsl, zoo, monkeypatch):
 
 
 def test_unknown_endings_and_results_are_refused_before_any_work(wsl, zoo):
-    assert "Known endings: " in wsl.refused("audit", "data.xlsx")
+    assert "Known endings: " in wsl.refused("audit", "data.ods")
     assert "results are written as .csv" in wsl.refused("clean", zoo, *ZOO, "--out", "c.txt")
