@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -59,3 +61,9 @@ def train_stacked(trainers: Sequence[Trainer], until: int) -> Iterator[list[Outc
             if isinstance(outcome, DivergedError):
                 diverged.setdefault(place, outcome)
         yield [diverged.get(place, outcomes[place]) for place in range(len(trainers))]
+
+
+def mapped_rows(path: Path, rows: Tensor) -> Tensor:
+    """Rows in a file that is mapped into memory, not read."""
+    np.save(path, rows.numpy())
+    return torch.from_numpy(np.load(path, mmap_mode="c"))

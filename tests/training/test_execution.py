@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from small_problems import estimator, inputs_and_candidates
+from small_problems import estimator, inputs_and_candidates, mapped_rows
 from torch import nn
 
-from wsl_toolkit.data.inputs import Inputs, StreamedInputs, TensorInputs, map_rows, write_rows
-from wsl_toolkit.errors import DataError
+from wsl_toolkit.data.inputs import Inputs, StreamedInputs, TensorInputs
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.plan import THREADS_PAY_FROM, ExecutionPlan, choose_plan, forward_operations
@@ -115,9 +113,8 @@ def test_chunks_are_what_indexing_gives() -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_streamed_inputs_are_transformed_rows_of_the_file(tmp_path: Path, workers: int) -> None:
     raw = (255 * images()).to(torch.uint8)
-    path = tmp_path / "cache" / "x.npy"
-    write_rows(path, iter(raw.split(10)), len(raw))
-    inputs = StreamedInputs(map_rows(path), scaled, workers=workers)
+    path = tmp_path / "x.npy"
+    inputs = StreamedInputs(mapped_rows(path, raw), scaled, workers=workers)
     assert (len(inputs), inputs.shape) == (64, (3, 8, 8))
     indices = torch.randperm(64).split(20)
     for index, chunk in zip(indices, inputs.chunks(indices), strict=True):
@@ -127,50 +124,23 @@ def test_streamed_inputs_are_transformed_rows_of_the_file(tmp_path: Path, worker
 
 def test_a_part_of_the_rows_is_streamed_in_its_own_order(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
-    write_rows(path, iter([images()]), 64)
+    rows = mapped_rows(path, images())
     part = torch.tensor([9, 3, 40, 41])
-    inputs = StreamedInputs(map_rows(path), index=part, workers=0)
+    inputs = StreamedInputs(rows, index=part, workers=0)
     assert len(inputs) == 4
     assert torch.equal(inputs.gather(torch.tensor([2, 0])), images()[[40, 9]])
     assert torch.equal(next(inputs.chunks([torch.tensor([3, 1])])), images()[[41, 3]])
     assert inputs.nbytes < images().nbytes
     assert inputs.same_as(inputs.to("cpu"))
-    assert not inputs.same_as(StreamedInputs(map_rows(path), index=part.flip(0)))
-
-
-def test_mapped_rows_leave_their_file_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    write_rows(path, iter([images()]), 64)
-    before = path.read_bytes()
-    map_rows(path).zero_()
-    assert path.read_bytes() == before
+    assert not inputs.same_as(StreamedInputs(rows, index=part.flip(0)))
 
 
 def scaled(rows: torch.Tensor) -> torch.Tensor:
     return rows.float() / 255
 
 
-def test_rows_of_the_wrong_number_are_not_written(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    with pytest.raises(DataError, match="64 examples came where 65 were announced"):
-        write_rows(path, iter(images().split(10)), 65)
-    with pytest.raises(DataError, match="more than the announced 63"):
-        write_rows(path, iter(images().split(10)), 63)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there are no stored inputs at .*x\.npy"):
-        map_rows(tmp_path / "x.npy")
-    np.save(tmp_path / "x.npy", np.zeros((4, 3), dtype=np.float32))
-    (tmp_path / "x.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:100])
-    with pytest.raises(DataError, match="holds no readable inputs"):
-        map_rows(tmp_path / "x.npy")
-
-
 def test_streamed_images_train_like_images_in_memory(tmp_path: Path) -> None:
-    write_rows(tmp_path / "x.npy", iter([images()]), 64)
     plain = train_images(ExecutionPlan())
-    streamed = train_images(ExecutionPlan(), StreamedInputs(map_rows(tmp_path / "x.npy")))
+    streamed = train_images(ExecutionPlan(), StreamedInputs(mapped_rows(tmp_path / "x.npy", images())))
     for one, other in zip(plain.model.state_dict().values(), streamed.model.state_dict().values(), strict=True):
         assert torch.equal(one, other)

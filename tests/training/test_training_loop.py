@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from small_problems import MakeTrainer, estimator, inputs_and_candidates
+from small_problems import MakeTrainer, estimator, inputs_and_candidates, mapped_rows
 from torch import Tensor, nn
 
-from wsl_toolkit.data.inputs import StreamedInputs, map_rows, write_rows
+from wsl_toolkit.data.inputs import StreamedInputs
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training import risk as risk_module
@@ -237,8 +237,7 @@ def test_an_epoch_record_weighs_batches_by_their_size(make_trainer: MakeTrainer)
 
 def test_inputs_on_disk_train_like_inputs_in_memory(make_trainer: MakeTrainer, tmp_path: Any) -> None:
     x, candidates = inputs_and_candidates()
-    write_rows(tmp_path / "x.npy", iter(x.split(50)), len(x))
-    mapped = make_trainer("ppl", "dropout", problem=(StreamedInputs(map_rows(tmp_path / "x.npy")), candidates))
+    mapped = make_trainer("ppl", "dropout", problem=(StreamedInputs(mapped_rows(tmp_path / "x.npy", x)), candidates))
     in_memory = make_trainer("ppl", "dropout", problem=(x, candidates))
     list(mapped.epochs(2))
     list(in_memory.epochs(2))

@@ -24,7 +24,7 @@ COMMANDS = {
     "predict": ("wsl_toolkit.cli.predict:predict", "Predict classes and probabilities with a fitted model."),
     "clean": ("wsl_toolkit.cli.clean:clean", "The most likely true label of each of your examples, for review."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
-    "doctor": ("wsl_toolkit.cli.doctor:doctor", "Say what is installed, what works, and how to mend what does not."),
+    "doctor": ("wsl_toolkit.cli.doctor:doctor", "Say what is installed, what works, and how to fix what does not."),
     "completion": ("wsl_toolkit.cli.completion:completion", "Print the script that makes your shell complete `wsl`."),
     "plugins": ("wsl_toolkit.cli.plugin_list:list_plugins", "Short for `wsl plugin list`."),
 }

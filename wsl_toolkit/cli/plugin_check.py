@@ -17,7 +17,7 @@ from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
 from wsl_toolkit.plugins.loading import PluginRecord, load_plugins, names_of, normal_name
-from wsl_toolkit.plugins.source_tree import Checkout
+from wsl_toolkit.plugins.source_tree import SourceTree
 
 CONTRACTS = "wsl_toolkit.testing.installed"
 
@@ -60,9 +60,9 @@ def check_plugin(
         raise PluginError("checking a plugin needs pytest: pip install 'wsl-toolkit[plugins]'") from None
     with tempfile.TemporaryDirectory(prefix="wsl-check-") as scratch:
         if Path(target).is_dir():
-            checkout = Checkout.read(Path(target))
-            paths = checkout.install_metadata(Path(scratch) / "metadata")
-            distribution, tests = checkout.distribution, None if no_tests else checkout.tests
+            tree = SourceTree.read(Path(target))
+            paths = tree.install_metadata(Path(scratch) / "metadata")
+            distribution, tests = tree.distribution, None if no_tests else tree.tests
         else:
             distribution, paths, tests = _installed(target), [], None
         child = Child(Path(scratch), paths, data_dir, verbose)

@@ -7,15 +7,11 @@ gather costs a fraction of many small ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from wsl_toolkit.errors import DataError, one_line
-from wsl_toolkit.system.files import replacing
 
 CHUNK_CELLS = 2**22
 """A chunk holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
@@ -89,7 +85,7 @@ class TensorInputs(Inputs):
 class StreamedInputs(Inputs):
     """Raw rows that become the network's chunk by chunk, for inputs that do not fit into memory as float32.
 
-    `rows` is usually a file mapped into memory (`map_rows`), of which only what is needed is read; `index` picks some
+    `rows` may be a file mapped into memory, of which only what is needed is read; `index` picks some
     of them. A worker process reads and transforms the next chunks while this one trains.
     """
 
@@ -181,35 +177,6 @@ class _Chunks(torch.utils.data.Dataset[Tensor]):
 
     def __getitem__(self, number: int) -> Tensor:
         return self.inputs._read(self.places[number])
-
-
-def write_rows(path: Path, parts: Iterable[Tensor], n: int) -> None:
-    """Write `n` rows, given part by part, as one file for `map_rows`; readers see all of it or nothing."""
-    rows: np.memmap | None = None
-    done = 0
-    with replacing(path) as temporary:
-        for part in parts:
-            if rows is None:
-                shape = (n, *part.shape[1:])
-                rows = np.lib.format.open_memmap(temporary, mode="w+", dtype=part.numpy().dtype, shape=shape)
-            if done + len(part) > n:
-                raise DataError(f"{path.name}: more than the announced {n} examples came")
-            rows[done : done + len(part)] = part.numpy()
-            done += len(part)
-        if rows is None or done != n:
-            raise DataError(f"{path.name}: {done} examples came where {n} were announced")
-        rows.flush()
-
-
-def map_rows(path: Path) -> Tensor:
-    """Return the rows of a file as a tensor that is mapped, not read."""
-    try:
-        # Copy-on-write: torch wants memory that it could write to; nobody does, and the file stays as it is.
-        return torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False))
-    except FileNotFoundError:
-        raise DataError(f"there are no stored inputs at {path}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} holds no readable inputs: {one_line(error)}; delete it to build it anew") from None
 
 
 def as_inputs(given: Tensor | Inputs, channels_last: bool = False) -> Inputs:

@@ -61,18 +61,18 @@ def make_problem(
     test: float,
     fold: tuple[int, int] | None = None,
     clean: Collection[str] = PARTS,
-    twin: Problem | None = None,
+    sibling: Problem | None = None,
 ) -> Problem:
     """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
 
     `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
-    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `twin` is
-    a problem that differs in its generator alone: its inputs, which are the same, are shared.
+    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling`
+    is a problem that differs in its generator alone: its inputs, which are the same, are shared.
     """
     parts = split(data, validation, test, stream(seed, "split"))
     if fold is not None:
         parts = _folded(parts, *fold, seed)
-    scaled = _ScaledParts.of(data, parts, clean) if twin is None else _ScaledParts.like(twin)
+    scaled = _ScaledParts.of(data, parts, clean) if sibling is None else _ScaledParts.like(sibling)
     known = torch.cat([parts.train, parts.validation]).sort().values
     candidates = _candidates(data, generator, known, scaled.transform, seed)
     place = torch.full((len(data.x),), -1)
@@ -115,9 +115,11 @@ class _ScaledParts:
         return cls(transform=transform, train=train, validation=validation, test=test)
 
     @classmethod
-    def like(cls, twin: Problem) -> _ScaledParts:
+    def like(cls, sibling: Problem) -> _ScaledParts:
         """Return a problem's own."""
-        return cls(transform=twin.transform, train=twin.train_x, validation=twin.validation_x, test=twin.test_x)
+        return cls(
+            transform=sibling.transform, train=sibling.train_x, validation=sibling.validation_x, test=sibling.test_x
+        )
 
 
 def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabels:

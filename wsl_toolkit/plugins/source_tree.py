@@ -20,7 +20,7 @@ TARGET = r"\s*\w+(\.\w+)*\s*(:\s*\w+(\.\w+)*\s*)?"
 
 
 @attrs.frozen
-class Checkout:
+class SourceTree:
     """A project directory with a plugin's entry points."""
 
     root: Path
@@ -29,7 +29,7 @@ class Checkout:
     entry_points: dict[str, str]
 
     @classmethod
-    def read(cls, root: Path) -> Checkout:
+    def read(cls, root: Path) -> SourceTree:
         """Read a project's pyproject.toml."""
         file = root / "pyproject.toml"
         try:

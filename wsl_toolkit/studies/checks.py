@@ -68,7 +68,7 @@ def check_range(name: str, values: Any, *, grid: bool) -> None:
 
 
 def refuse_overridden(owner: str, fixed: Iterable[str], searched: Iterable[str]) -> None:
-    """Refuse a value that a search would override without a word."""
+    """Refuse a value that a search would override silently."""
     if both := sorted(set(fixed) & set(searched)):
         raise ConfigError(
             f"{owner} fixes {both[0]}, which the search overrides: leave it out, or, to keep one value for a method, "

@@ -191,7 +191,7 @@ class Study:
                 raise ConfigError(f"study {self.name}: two datasets are labelled {setting.data_label!r}")
 
     def _check_searches(self) -> None:
-        """Refuse searches that cannot be, and values that a search would override without a word."""
+        """Refuse searches that cannot be, and values that a search would override silently."""
         for method in self.methods:
             check_space(method.space, grid=self.search.strategy == "grid")
             space = {*self.search.space, *method.space}

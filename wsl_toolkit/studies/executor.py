@@ -182,7 +182,7 @@ class LocalPool:
                 while worker.pipe.poll():
                     yield self._event(worker, worker.pipe.recv())
             except (EOFError, OSError):
-                yield from self._buried(worker)
+                yield from self._replace(worker)
 
     def _event(self, worker: _Worker, message: tuple[str, Any]) -> Event:
         kind, value = message
@@ -195,7 +195,7 @@ class LocalPool:
         worker.task = None
         return Ended(task=task, apart=value) if kind == "apart" else Ended(task=task, error=value)
 
-    def _buried(self, worker: _Worker) -> Iterator[Event]:
+    def _replace(self, worker: _Worker) -> Iterator[Event]:
         """Replace a dead worker; its task gets another try."""
         task = worker.task
         worker.process.join()

@@ -117,7 +117,7 @@ class TaskWorker:
                     test=wanted.test,
                     fold=(job.fold, job.folds) if job.folds > 1 else None,
                     clean=clean,
-                    twin=next((known for (own, _), known in self._problems.items() if own == split), None),
+                    sibling=next((known for (own, _), known in self._problems.items() if own == split), None),
                 )
         return self._problems[key]
 

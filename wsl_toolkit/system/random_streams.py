@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-PURPOSES = ("split", "folds", "labels", "initialisation", "shuffling", "training")
-
 
 def stream_seed(seed: int, purpose: str) -> int:
     """Return the seed of one purpose's stream, unrelated to the others'."""
