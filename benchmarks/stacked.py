@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 from benchmarks.harness import Row, Section, measure, ratio, spread
 from benchmarks.loop import one_epoch
 from benchmarks.problems import Synthetic, estimator, trainer
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.problem import Problem, make_problem
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.stacking import Stack, group
+from wsl_toolkit.training.train import TrainingJob, train
 from wsl_toolkit.training.trainer import Trainer
 
 GRID = [(10.0**-a, 10.0**-b) for a, b in itertools.product(range(1, 7), repeat=2)]
@@ -19,7 +25,65 @@ GRID = [(10.0**-a, 10.0**-b) for a, b in itertools.product(range(1, 7), repeat=2
 def sections(quick: bool) -> list[Section]:
     """One grid, five grids with seeds of their own, a perceptron, and how time grows with the number of models."""
     n, rounds = (6_000, 2) if quick else (60_000, 5)
-    return [grid(n, rounds), seeds(n, max(2, rounds - 2)), perceptron(rounds), growth(n // 3, rounds)]
+    return [
+        commands(n, max(2, rounds - 2)),
+        grid(n, rounds),
+        seeds(n, max(2, rounds - 2)),
+        perceptron(rounds),
+        growth(n // 3, rounds),
+    ]
+
+
+def commands(n: int, rounds: int) -> Section:
+    """What `wsl run --trials 5` and the grid of `wsl fit` train, at once and one after the other."""
+    rows, details = [], {}
+    for what, size, jobs, wanted in (
+        (f"wsl run --trials 5, linear, {n:,} × 784", n, _trials(n, 784), 2.0),
+        ("wsl run --trials 5, linear, digits' size", 1_797, _trials(1_797, 64), None),
+        ("the grid of wsl fit, linear, 2,000 × 20", 2_000, _fit_grid(2_000, 20), None),
+    ):
+        cases = {
+            "one by one": functools.partial(_one_by_one, jobs),
+            "at once": functools.partial(train, jobs),
+        }
+        seconds = measure(cases, rounds)
+        rows.append(Row.of(what, ratio(seconds, "one by one", "at once"), at_least=wanted))
+        details[what] = {"examples": size, "seconds": seconds}
+    note = (
+        "The same jobs, built, trained and evaluated by the one function that every command calls; batch 64, 3 epochs. "
+        "Problems are drawn before; tracking and figures are not part of it."
+    )
+    return Section(title="Stacked: whole commands", note=note, rows=tuple(rows), details=details)
+
+
+def _one_by_one(jobs: list[TrainingJob]) -> None:
+    for job in jobs:
+        train([job])
+
+
+def _problem(n: int, features: int, seed: int) -> Problem:
+    drawn = Synthetic.draw(n, (features,), 10, seed)
+    data = Data(
+        name="synthetic", x=drawn.x, y=drawn.candidates.mask().int().argmax(1), num_classes=10, normalise="none"
+    )
+    generator = load_plugins().registry.create("generator", "mcl-skewed", {})
+    return make_problem(data, generator, seed=seed, validation=0.1, test=0.1)
+
+
+def _job(problem: Problem, training: Training, seed: int) -> TrainingJob:
+    linear = load_plugins().registry.create("backbone", "linear", {})
+    return TrainingJob(problem=problem, estimator=estimator("ppl"), backbone=linear, training=training, seed=seed)
+
+
+def _trials(n: int, features: int) -> list[TrainingJob]:
+    settings = Training(epochs=3, device="cpu")
+    return [_job(_problem(n, features, seed), settings, seed) for seed in range(5)]
+
+
+def _fit_grid(n: int, features: int) -> list[TrainingJob]:
+    problem = _problem(n, features, 0)
+    pairs = itertools.product((0.1, 0.01), (1e-3, 1e-2))
+    return [_job(problem, Training(epochs=3, device="cpu", lr=lr, weight_decay=wd), 0) for lr, wd in pairs]
 
 
 def grid(n: int, rounds: int) -> Section:
