@@ -46,22 +46,29 @@ def test_a_stopped_run_says_killed_leaves_a_checkpoint_and_goes_on_to_the_same_b
     assert_same_run(workspace, reference)
 
 
-def test_a_parent_goes_on_with_the_trial_that_was_interrupted(workspace: Path, reference: Path) -> None:
+def test_a_parent_goes_on_with_the_trials_that_were_interrupted(
+    workspace: Path, reference: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    undisturbed = tmp_path_factory.mktemp("undisturbed")
     started = run_until(workspace, 5, *ARGUMENTS, "--trials", "2")
     started.kill()
-    parent, child = folders(workspace)
+    parent, *children = folders(workspace)  # two trials that are trained as one stack
     said = wsl(workspace, "run", "--resume", parent.run_id, "--json")
-    assert f"run {child.run_id} is marked KILLED" in said
+    for child in children:
+        assert f"run {child.run_id} is marked KILLED" in said
     parent, first, second = folders(workspace)
-    assert first.run_id == child.run_id
-    (expected,) = folders(reference)
-    # The first trial is the reference's run: the same seed, half of it before the death and half after.
-    assert [t.record.metrics for t in first.records()] == [t.record.metrics for t in expected.records()]
-    found = history(workspace, first.run_id)
-    assert {key: found[key] for key in found} == {
-        key: values for key, values in history(reference, expected.run_id).items() if key in found
-    }
-    assert len(second.records()) == EPOCHS
+    assert [first.run_id, second.run_id] == [child.run_id for child in children]
+    wsl(undisturbed, *ARGUMENTS, "--trials", "2")
+    _, *expected = folders(undisturbed)
+    for trial, whole in zip((first, second), expected, strict=True):
+        assert len(trial.records()) == EPOCHS
+        assert [t.record.metrics for t in trial.records()] == [t.record.metrics for t in whole.records()]
+        found = history(workspace, trial.run_id)
+        assert found == {key: values for key, values in history(undisturbed, whole.run_id).items() if key in found}
+    # The first trial is the reference's run, which was trained alone: the same seed, the same up to rounding at first.
+    (alone,) = folders(reference)
+    begun = alone.records()[0].record.metrics
+    assert first.records()[0].record.metrics == pytest.approx(begun, rel=1e-3, abs=5e-3)
     means = history(workspace, parent.run_id)
     finals = [folder.records()[-1].record.metrics["test/accuracy"] for folder in (first, second)]
     assert means["test/accuracy_mean"] == [(EPOCHS, pytest.approx(sum(finals) / 2))]

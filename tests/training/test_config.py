@@ -86,3 +86,26 @@ def test_an_unknown_component_gets_the_nearest_names() -> None:
 
 def test_defaults_are_valid() -> None:
     assert Training().epochs >= 1
+
+
+def test_an_optimiser_and_a_schedule_may_be_tables_with_options() -> None:
+    values = {"epochs": 8, "optimizer": {"name": "sgd", "nesterov": True}, "scheduler": {"name": "step", "gamma": 0.5}}
+    config = from_dict(values, "my.toml")
+    assert (config.training.optimizer, config.training.optimizer_options) == ("sgd", {"nesterov": True})
+    assert (config.training.scheduler, config.training.scheduler_options) == ("step", {"gamma": 0.5})
+    again = from_dict(config.to_dict(), "again")
+    assert again == config
+    assert config.flat()["optimizer.nesterov"] is True
+    assert config.flat()["scheduler"] == "step"
+
+
+def test_naming_another_optimiser_drops_the_options_of_the_one_that_it_replaces() -> None:
+    base = from_dict({"optimizer": {"name": "sgd", "nesterov": True}}, "my.toml")
+    assert merge(base, {"lr": 0.1}, {}).training.optimizer_options == {"nesterov": True}
+    assert merge(base, {"optimizer": "adam"}, {}).training.optimizer_options == {}
+
+
+def test_settings_without_options_are_written_as_before() -> None:
+    values = RunConfig().to_dict()
+    assert (values["optimizer"], values["scheduler"]) == ("sgd", "none")
+    assert not [key for key in values if key.endswith("_options")]

@@ -262,3 +262,18 @@ def test_trainers_at_different_epochs_are_not_stacked(make_trainer: MakeTrainer)
     list(trainers[0].epochs(1))
     assert [0] in [sorted(each.places) for each in group(trainers)]
     assert why_not(trainers) == "data, network, batch size, estimator or epochs behind differ between the models"
+
+
+def test_a_member_that_leaves_its_stack_goes_on_alone_as_it_would_have_from_the_start(
+    make_trainer: MakeTrainer,
+) -> None:
+    together, alone = (family(make_trainer, "ppl", "linear", own=False) for _ in range(2))
+    list(train_stacked(together, 2))
+    others = [{name: value.clone() for name, value in each.model.state_dict().items()} for each in together[1:]]
+    together[0].own_tensors()
+    list(together[0].epochs(5))
+    list(alone[0].epochs(5))
+    assert_same_trajectory(together[:1], alone[:1])
+    for each, before in zip(together[1:], others, strict=True):
+        for name, value in each.model.state_dict().items():
+            assert torch.equal(value, before[name]), "the one that left wrote into another's memory"

@@ -222,8 +222,9 @@ class _Team:
         if self._unit is None or len(active) != len(self._active):
             first = self._unit is None
             trainers = [member.trainer for member in active]
+            if len(trainers) == 1 and isinstance(self._unit, Stack):
+                trainers[0].own_tensors()
             self._unit = Stack(trainers) if len(trainers) > 1 else trainers[0]
-            trainers[0].stacked = len(trainers)
             self._active = active
             if first:
                 for member in active:

@@ -142,6 +142,22 @@ class Trainer:
             self.scheduler.step()
         self.epoch += 1
 
+    def own_tensors(self) -> None:
+        """Give up shared memory: what a stack left as views of its tensors becomes the trainer's own.
+
+        Fused optimisers walk through a tensor's memory as if it were dense, which a view of a stack is not.
+        """
+        self.stacked = 1
+        for tensor in (*self.model.parameters(), *self.model.buffers()):
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+        for module in self.risk.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                setattr(module, name, buffer.clone(memory_format=torch.contiguous_format))
+        for state in self.optimizer.state.values():
+            for key, value in state.items():
+                if isinstance(value, Tensor):
+                    state[key] = value.clone(memory_format=torch.contiguous_format)
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next epoch depends on."""
         state = {
