@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,12 @@ def test_settings_without_options_are_written_as_before() -> None:
     values = RunConfig().to_dict()
     assert (values["optimizer"], values["scheduler"]) == ("sgd", "none")
     assert not [key for key in values if key.endswith("_options")]
+
+
+def test_a_checkpoint_of_release_0_1_knows_its_configuration_and_another_setting_is_another_one() -> None:
+    """These are the training keys that 0.1 wrote, in its order."""
+    first = ["epochs", "batch_size", "lr", "weight_decay", "momentum", "optimizer", "scheduler"]
+    then = ["seed", "trials", "validation", "test", "device", "precision", "on_nan"]
+    assert list(tomllib.loads(RunConfig().identity())) == [*first, *then]
+    for changed in ({"patience": 3}, {"keep": "best"}, {"warmup_epochs": 1}, {"monitor": "validation/risk"}):
+        assert from_dict(changed, "my.toml").identity() != RunConfig().identity()

@@ -82,7 +82,7 @@ class TrackedTrial(Callback):
         _log_inputs(tracked, self.session, problem)
         held_out = problem.validation_candidates
         identity = {
-            "configuration": self.config.to_toml(),
+            "configuration": self.config.identity(),
             "data": self.session.parts.data.digest(),
             "candidate sets": problem.train_candidates.content_hash,
             "held-out candidate sets": held_out.content_hash if held_out is not None else "",

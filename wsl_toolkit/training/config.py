@@ -18,6 +18,10 @@ DEFAULT_COMPONENTS = {"dataset": "digits", "generator": "mcl-skewed", "estimator
 """What a bare `wsl run` uses; the only place where the core names components, and any of them may be missing."""
 
 
+AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep")
+"""Training settings that release 0.1 did not have."""
+
+
 @attrs.frozen(kw_only=True)
 class Training:
     """How to train: everything of a run that is not a component."""
@@ -121,6 +125,21 @@ class RunConfig:
         import tomli_w
 
         return tomli_w.dumps(self.to_dict())
+
+    def identity(self) -> str:
+        """Return the text by which a checkpoint knows its configuration.
+
+        Settings that came after release 0.1 are left out where they are at their defaults, so that checkpoints which
+        were written before there were such settings are still known.
+        """
+        import tomli_w
+
+        defaults = Training()
+        values = self.to_dict()
+        for name in AFTER_0_1:
+            if getattr(self.training, name) == getattr(defaults, name):
+                del values[name]
+        return tomli_w.dumps(values)
 
     def flat(self) -> dict[str, Any]:
         """Return '<role>.<field>' and training keys, as tracked parameters are named."""
