@@ -28,8 +28,9 @@ from wsl_toolkit.runs.tracking import run_folders
 from wsl_toolkit.studies import description
 from wsl_toolkit.studies.jobs import Job, JobResult
 from wsl_toolkit.studies.store import StudyFolder
+from wsl_toolkit.system.toml_files import read_toml
 from wsl_toolkit.training import checkpoints
-from wsl_toolkit.training.config import from_dict, read_toml
+from wsl_toolkit.training.config import from_dict
 
 SECONDS = 20
 """A parser that takes longer over a file of a few kilobytes hangs."""

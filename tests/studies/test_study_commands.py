@@ -94,7 +94,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_is_reported(wsl: Any, small: di
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("study", "run", "nothing.toml"), "there is no configuration file nothing.toml"),
+        (("study", "run", "nothing.toml"), "there is no study file nothing.toml"),
         (("study", "run", "paper-table-9"), "Did you mean 'paper-table-"),
         (("study", "resume", "nothing"), "no study 'nothing' was started"),
         (("study", "status", "../../etc"), "letters, digits"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from wsl_toolkit.errors import ConfigError, UnknownComponentError
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.config import RunConfig, Training, from_dict, merge, read_toml
+from wsl_toolkit.system.toml_files import read_toml
+from wsl_toolkit.training.config import RunConfig, Training, from_dict, merge
 
 
 def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
@@ -119,3 +120,19 @@ def test_a_checkpoint_of_release_0_1_knows_its_configuration_and_another_setting
     assert list(tomllib.loads(RunConfig().identity())) == [*first, *then]
     for changed in ({"patience": 3}, {"keep": "best"}, {"warmup_epochs": 1}, {"monitor": "validation/risk"}):
         assert from_dict(changed, "my.toml").identity() != RunConfig().identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "[" * 5000 + "]" * 5000, "is nested too deep: a configuration file needs no more than 16 levels"),
+        ("epochs = " + "9" * 5000, "holds an integer of more than 64 bits"),
+        ("epochs = 99999999999999999999", "holds an integer of more than 64 bits"),
+        ("# " + "x" * 2**21, "is larger than 1024 kB: that is not a configuration file"),
+    ],
+)
+def test_a_file_without_end_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_toml(path)

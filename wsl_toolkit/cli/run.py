@@ -16,7 +16,8 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge, read_toml
+from wsl_toolkit.system.toml_files import read_toml
+from wsl_toolkit.training.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge
 
 if TYPE_CHECKING:
     from wsl_toolkit.cli.progress import Silent

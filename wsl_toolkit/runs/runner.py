@@ -23,8 +23,9 @@ from wsl_toolkit.system import environment
 from wsl_toolkit.system.memory import explain_memory
 from wsl_toolkit.system.signals import listening
 from wsl_toolkit.system.statistics import mean_and_error
+from wsl_toolkit.system.toml_files import read_toml
 from wsl_toolkit.training.build import check_training
-from wsl_toolkit.training.config import RunConfig, from_dict, read_toml
+from wsl_toolkit.training.config import RunConfig, from_dict
 from wsl_toolkit.training.distributed import Ranks
 from wsl_toolkit.training.metrics import MEAN_SIZE
 from wsl_toolkit.training.train import TrainingJob, TrialOutcome, train

@@ -18,7 +18,7 @@ from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import coerce, construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text, shown
-from wsl_toolkit.studies.study_toml import check_values
+from wsl_toolkit.system.toml_files import check_values
 from wsl_toolkit.training import metrics
 from wsl_toolkit.training.config import RunConfig, Training, make_training
 

@@ -14,7 +14,7 @@ from wsl_toolkit.errors import ConfigError, did_you_mean, one_line
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.checks import shown
 from wsl_toolkit.studies.description import Study, from_dict
-from wsl_toolkit.studies.study_toml import read_study_toml
+from wsl_toolkit.system.toml_files import read_toml
 
 QUICK_EPOCHS = 3
 QUICK_TRIALS = 2
@@ -41,7 +41,7 @@ def study_files() -> dict[str, Path]:
 
 def builtin_studies() -> dict[str, dict[str, Any]]:
     """Return the studies that come with the toolkit and its plugins, by name, as plain values."""
-    return {name: read_study_toml(file) for name, file in study_files().items()}
+    return {name: read_toml(file, "study file") for name, file in study_files().items()}
 
 
 def find_values(what: str) -> tuple[dict[str, Any], str]:
@@ -54,12 +54,12 @@ def find_values(what: str) -> tuple[dict[str, Any], str]:
     if path.suffix == ".py" and is_file:
         return _from_python(path).to_dict(), what
     if path.suffix == ".toml" or is_file:
-        return _with_base(read_study_toml(path), what), what
+        return _with_base(read_toml(path, "study file"), what), what
     files = study_files()
     if what not in files:
         hint = did_you_mean(what, files) or f" Built in: {', '.join(files)}."
         raise ConfigError(f"there is no study {what!r}, neither a file nor a built-in.{hint}")
-    return _with_base(read_study_toml(files[what]), f"study {what}"), f"study {what}"
+    return _with_base(read_toml(files[what], "study file"), f"study {what}"), f"study {what}"
 
 
 def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
     if "base" not in values:
         return values
     files, name = study_files(), values["base"]
-    base = read_study_toml(files[name]) if isinstance(name, str) and name in files else {"base": ""}
+    base = read_toml(files[name], "study file") if isinstance(name, str) and name in files else {"base": ""}
     if "base" in base:
         raise ConfigError(f"{where}: base must be a built-in study of its own, not {shown(name)}")
     return _overlay(base, {key: value for key, value in values.items() if key != "base"})

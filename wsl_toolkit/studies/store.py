@@ -14,8 +14,8 @@ from typing import Any
 from wsl_toolkit.errors import ConfigError, DataError, one_line
 from wsl_toolkit.studies.description import Study, check_name, from_dict
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
-from wsl_toolkit.studies.study_toml import read_study_toml
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.toml_files import read_toml
 
 STUDIES = "studies"
 
@@ -53,7 +53,7 @@ class StudyFolder:
     def read_study(self) -> Study:
         """Return the description of an earlier start."""
         path = self.path / "study.toml"
-        return from_dict(read_study_toml(path), str(path))
+        return from_dict(read_toml(path, "study file"), str(path))
 
     def check_data(self, digests: Mapping[str, str]) -> None:
         """Refuse to go on with other data than the study began with; remember what is new."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -171,18 +169,6 @@ def _component(role: str, value: Any, where: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ConfigError(f'{where}: [{role}] needs a name, such as name = "{DEFAULT_COMPONENTS[role]}"')
     return value["name"], {key: item for key, item in value.items() if key != "name"}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file, or say what is wrong with it and where."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"there is no configuration file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def merge(

@@ -1,14 +1,14 @@
-"""Reads study files within bounds: size, depth, numbers and text, so that no file takes the reader down."""
+"""Reads TOML files within bounds: size, depth, numbers and text, so that no file takes the reader down."""
 
 from __future__ import annotations
 
+import tomllib
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.training.config import read_toml
 
 MOST_BYTES = 2**20
 MOST_DEPTH = 16
@@ -17,27 +17,33 @@ MOST_INTEGER = 2**63 - 1
 """What TOML demands of an integer."""
 
 
-def read_study_toml(path: Path) -> dict[str, Any]:
-    """Read a study file, or say in one line what is wrong with it."""
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_BYTES // 2**10} kB: that is not a study file")
+def read_toml(path: Path, what: str = "configuration file") -> dict[str, Any]:
+    """Read a TOML file, or say in one line what is wrong with it and where."""
     try:
-        values = read_toml(path)
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path} is larger than {MOST_BYTES // 2**10} kB: that is not a {what}")
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {what} {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
     except RecursionError:
-        raise ConfigError(f"{path} is nested too deep: a study file needs no more than {MOST_DEPTH} levels") from None
+        raise ConfigError(f"{path} is nested too deep: a {what} needs no more than {MOST_DEPTH} levels") from None
     except ValueError:  # Python's own limit: an integer of more than 4300 digits
         raise ConfigError(f"{path} holds an integer of more than 64 bits: no setting takes one") from None
-    check_values(values, str(path))
+    check_values(values, str(path), what)
     return values
 
 
-def check_values(values: Mapping[str, Any], where: str) -> None:
+def check_values(values: Mapping[str, Any], where: str, what: str = "study file") -> None:
     """Refuse tables without end, keys that are not text, integers beyond 64 bits and text of thousands of letters."""
     waiting: list[tuple[Any, int]] = [(values, 0)]
     while waiting:
         value, depth = waiting.pop()
         if depth > MOST_DEPTH:
-            raise ConfigError(f"{where} is nested too deep: a study file needs no more than {MOST_DEPTH} levels")
+            raise ConfigError(f"{where} is nested too deep: a {what} needs no more than {MOST_DEPTH} levels")
         if isinstance(value, Mapping):
             waiting += [(part, depth + 1) for item in value.items() for part in item]
             if not all(isinstance(key, str) for key in value):
