@@ -256,6 +256,36 @@ def test_delivering_again_changes_nothing_and_a_half_delivered_run_is_completed(
     assert tracked.history(run_id, "train/risk") == wanted
 
 
+def test_a_cell_shows_the_present_description_and_nothing_of_an_earlier_one(
+    small: dict[str, Any], run_in: Run, tracked: Tracked
+) -> None:
+    small["name"] = "changed"
+    study = from_dict(small, "test")
+    outbox = tracked.outbox(study)
+    outbox.begin()
+    before = run_in(study, home=tracked.home, outbox=outbox)[0]
+    changed = from_dict({**small, "trials": 3, "training": {**small["training"], "epochs": 4}}, "test")
+    outbox = tracked.outbox(changed)
+    outbox.begin()
+    after = run_in(changed, home=tracked.home, outbox=outbox)[0]
+    runs = tracked.runs()
+    cell = runs[f"cell:{after.cell.label}"]
+    finals = [result.final["test/accuracy"] for result in after.finished]
+    assert len(finals) == 3
+    assert cell.data.metrics["test/accuracy_mean"] == pytest.approx(sum(finals) / 3)
+    below = {key for key, run in runs.items() if run.data.tags.get("mlflow.parentRunId") == cell.info.run_id}
+    assert below == {f"job:{job.id}" for job in after.all_jobs()}
+    (earlier,) = [run for key, run in runs.items() if key.startswith(f"earlier cell:{after.cell.label}")]
+    assert earlier.info.run_name.endswith("(earlier description)")
+    for trial in before.finished:
+        assert runs[f"job:{trial.job.id}"].data.tags["mlflow.parentRunId"] == earlier.info.run_id
+    # The same description again leaves everything where it is.
+    outbox = tracked.outbox(changed)
+    outbox.begin()
+    run_in(changed, home=tracked.home, outbox=outbox)
+    assert {key: run.info.run_id for key, run in tracked.runs().items()} == {k: r.info.run_id for k, r in runs.items()}
+
+
 def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
     small: dict[str, Any], run_in: Run, tracked: Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

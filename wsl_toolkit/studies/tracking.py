@@ -7,13 +7,17 @@ to only for a small share of the time.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from wsl_toolkit.errors import TrackingError, one_line
-from wsl_toolkit.runs.tracking.outbox import OPEN, DeletedRunError, Entry, Outbox, Value
+from wsl_toolkit.runs.tracking.outbox import DELETED, OPEN, DeletedRunError, Entry, Outbox, Value
 from wsl_toolkit.runs.tracking.store import Tracker, redact
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Cell, Study
@@ -25,6 +29,9 @@ from wsl_toolkit.system.statistics import summarise
 KEY = "wsl.key"
 STUDY = "wsl.study"
 SELECTION = "wsl.selection"
+DESCRIBED = "wsl.description"
+"""What a cell's run was described by: trials, settings, search and selection, as a digest."""
+PARENT, NAME = "mlflow.parentRunId", "mlflow.runName"
 
 SLOW_SECONDS, SHARE_OF_TIME = 2.0, 0.05
 """A store that takes longer than this for one job gets no more than this share of the time while others are trained."""
@@ -48,6 +55,8 @@ class StudyOutbox:
         """Whether the store lacks something that was to be sent."""
         self._failures = 0
         self._all_trained = False
+        self._renewed: set[str] = set()
+        """Labels of the cells whose description is another one than the store knew."""
         try:
             self.outbox.read()
         except Exception as error:
@@ -96,7 +105,8 @@ class StudyOutbox:
                 params |= {f"selected.{key}": value for key, value in state.points[0].items()}
             metrics = [Value(name, value, at, 1) for name, value in summary_metrics(state.finished).items()]
             more |= {"metrics": metrics, "status": "FINISHED", "ended": at}
-        return self._entry(f"cell:{cell.label}", cell.label, params=params, **more)
+        tags = {DESCRIBED: description_digest(cell)}
+        return self._entry(f"cell:{cell.label}", cell.label, params=params, tags=tags, **more)
 
     def _job_entry(self, cell: Cell, point: Mapping[str, Any], result: JobResult) -> Entry:
         job, at = result.job, result.ended_at
@@ -119,13 +129,38 @@ class StudyOutbox:
     # -------------------------------------------------------------- delivery
 
     def begin(self) -> None:
-        """See to it that the study has its run before any worker starts."""
+        """See to it that the study has its run before any worker starts; cells are to show the present description."""
         self._try(lambda: self.outbox.run_of(self._study_entry()))
+        for cell in self.study.cells():
+            self._try(lambda cell=cell: self._set_aside(cell))  # type: ignore[misc]
+
+    def _set_aside(self, cell: Cell) -> None:
+        """Keep a cell's run of an earlier description apart: means and parameters of two would be mixed in one."""
+        key = f"cell:{cell.label}"
+        run_id, status = self.outbox.runs.get(key, ("", DELETED))
+        if status == DELETED:
+            return
+        run, present = self.client.get_run(run_id), description_digest(cell)
+        before = run.data.tags.get(DESCRIBED)
+        if before is None:  # of release 0.1, which did not say
+            self.client.set_tag(run_id, DESCRIBED, present)
+        elif before != present:
+            self.client.set_tag(run_id, KEY, f"earlier {key} {before}")
+            self.client.set_tag(run_id, NAME, f"{run.info.run_name} (earlier description)")
+            del self.outbox.runs[key]
+            self._renewed.add(cell.label)
 
     def deliver(self, cell: Cell, point: dict[str, Any], result: JobResult) -> None:
-        """See to it that a job's run is in the store, complete, once."""
+        """See to it that a job's run is in the store, complete, once, below its cell's present run."""
+        key = f"job:{result.job.id}"
+        if cell.label in self._renewed and self.outbox.runs.get(key, ("", DELETED))[1] != DELETED:
+            self._try(lambda: self._move(key, cell))
         if not self._is_closed(f"job:{result.job.id}"):
             self._try(lambda: self.outbox.deliver(self._job_entry(cell, point, result)))
+
+    def _move(self, key: str, cell: Cell) -> None:
+        """Put a job's run, which an earlier description had too, below the cell's present run."""
+        self.client.set_tag(self.outbox.runs[key][0], PARENT, self.outbox.run_of(self._cell_entry(cell)))
 
     def finish_cell(self, state: CellState) -> None:
         """Put means, standard errors and the chosen point on a complete cell's run."""
@@ -185,6 +220,14 @@ class StudyOutbox:
         took = time.monotonic() - start
         if took > SLOW_SECONDS and not self._all_trained:
             self.tracker.backoff.rest(took / SHARE_OF_TIME)
+
+
+def description_digest(cell: Cell) -> str:
+    """Return a short name for all that a study's description says of a cell."""
+    study = cell.study
+    said = [attrs.asdict(part) for part in (cell.setting, cell.method, study.search, study.selection)]
+    text = json.dumps([*said, study.training, study.seed, cell.trials], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def summary_metrics(results: tuple[JobResult, ...]) -> dict[str, float]:
