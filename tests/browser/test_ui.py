@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def runs(workspace: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def link(workspace: Path, runs: dict[str, Any]) -> Iterator[str]:
     """The link that `wsl ui` prints."""
-    command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", "5310"]
+    command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", str(free_port())]
     # Ctrl-C is what ends it; a shell starts its background jobs, and all that they start, deaf to that.
     with subprocess.Popen(
         command, cwd=workspace, stdout=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts
@@ -53,6 +54,13 @@ def link(workspace: Path, runs: dict[str, Any]) -> Iterator[str]:
         finally:
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=30) == 0
+
+
+def free_port() -> int:
+    """A port that nobody listens at: tests of this file may run in several processes, each with its own server."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def _hear_interrupts() -> None:
