@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,9 +56,11 @@ def choose(args: Sequence[str]) -> list[tuple[str, type]]:
     if any(arg.startswith(("--optimizer", "--scheduler")) for arg in args):
         config = peek(args, "--config")
         known = from_dict(read_toml(Path(config)), config).training if config and Path(config).is_file() else Training()
-        chosen += options_beside(
-            peek(args, "--optimizer") or known.optimizer, peek(args, "--scheduler") or known.scheduler
-        )
+        # A name that does not exist is the run's to refuse, once, whatever number of processes reads these arguments.
+        with contextlib.suppress(ConfigError):
+            chosen += options_beside(
+                peek(args, "--optimizer") or known.optimizer, peek(args, "--scheduler") or known.scheduler
+            )
     return chosen
 
 
