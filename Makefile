@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 # Tests are spread over processes, one more than there are cores; PROCESSES=0 runs them one by one.
 PROCESSES ?= auto --maxprocesses=4
 
+# Dozens of test processes import the same modules: where Python is told to keep no compiled ones, each compiles them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-data test-long audit test-system lint bench docs clean
 
 demo: $(READY)

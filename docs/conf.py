@@ -5,7 +5,12 @@ from wsl_toolkit.version import __version__
 project = "wsl_toolkit"
 author = "the wsl_toolkit maintainers"
 version = release = __version__
-extensions = ["myst_parser"]
+extensions = ["myst_nb"]  # Markdown, and the notebooks in docs/notebooks, which the build carries out
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_output_stderr = "remove"
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]

@@ -25,6 +25,7 @@ COLUMNS = [
     ["theory", "runs"],
     ["own_data", "studies"],
     ["testing"],
+    ["api"],
     ["cli"],
 ]
 """The rooms from left to right; the front door's files stand apart, because nearly all rooms import them."""

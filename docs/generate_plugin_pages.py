@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from wsl_toolkit.plugins.public_api import PUBLIC_MODULES
 from wsl_toolkit.system.files import write_atomically
 
 PAGES = Path(__file__).parent / "plugin-authors"
+CATALOGUE = Path(__file__).parents[1] / "tests" / "testing"
 START, END = "<!-- generated: checks -->", "<!-- end of generated -->"
 
 
@@ -106,7 +108,7 @@ def checks() -> str:
 
     parts = ["## Every component\n", _table(ComponentContract, set())]
     shared = set(dir(ComponentContract))
-    for name in ("GeneratorContract", "EstimatorContract", "BackboneContract", "DatasetContract"):
+    for name in testing.CONTRACTS:
         contract = getattr(testing, name)
         parts += [f"\n## {name}\n", f"{inspect.getdoc(contract)}\n", _table(contract, shared)]
     return "\n".join(parts)
@@ -122,14 +124,32 @@ def _table(contract: type, known: set[str]) -> str:
     return "\n".join(rows)
 
 
+def caught() -> str:
+    """Return a table for each role: the faults of the catalogue, and who finds them out."""
+    sys.path.insert(0, str(CATALOGUE))
+    try:
+        found = importlib.import_module("faulty").catalogue()
+    finally:
+        sys.path.remove(str(CATALOGUE))
+    parts = []
+    for role, faults in found.items():
+        by_both = sum(not fault.why for fault in faults)
+        parts += [f"## {role.capitalize()}s\n", f"{len(faults)} faults, of which check and run catch {by_both}.\n"]
+        parts += ["| fault | `wsl plugin check` | loading, or a run | why not |", "|---|---|---|---|"]
+        parts += [
+            f"| {fault.what} | {fault.caught_by_check} | {fault.caught_by_run} | {fault.why} |" for fault in faults
+        ]
+        parts.append("")
+    return "\n".join(parts).rstrip()
+
+
 def pages() -> dict[Path, str]:
     """Return every generated page and its text."""
-    contracts = PAGES / "contracts.md"
-    before = contracts.read_text(encoding="utf-8").partition(START)[0].rstrip()
-    return {
-        PAGES / "public-api.txt": surface(),
-        contracts: f"{before}\n\n{START}\n\n{checks()}\n\n{END}\n",
-    }
+    found = {PAGES / "public-api.txt": surface()}
+    for name, text in (("contracts.md", checks()), ("what-is-caught.md", caught())):
+        before = (PAGES / name).read_text(encoding="utf-8").partition(START)[0].rstrip()
+        found[PAGES / name] = f"{before}\n\n{START}\n\n{text}\n\n{END}\n"
+    return found
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def pages() -> dict[str, str]:
     registry = load_plugins().registry
     own = own_components()
     matrix = json.loads(MATRIX.read_text(encoding="utf-8"))
-    found = {"cli.md": cli_page()}
+    found = {"cli.md": cli_page(), "python.md": python_page()}
     for role, names in own.items():
         for name in names:
             found[f"{role}s/{name}.md"] = component_page(role, name, registry.entry(role, name).cls, matrix)
@@ -150,11 +150,75 @@ def _has_page(role: str, name: str) -> bool:
 def index_page(names_by_role: dict[str, list[str]]) -> str:
     """Return the reference's table of contents."""
     lines = ["# Reference", "", "Every built-in component and every command, generated from the code.", ""]
-    lines += ["```{toctree}", ":maxdepth: 1", ":caption: Commands", "", "cli", "```", ""]
+    lines += ["```{toctree}", ":maxdepth: 1", ":caption: Commands and Python", "", "cli", "python", "```", ""]
     for role, names in names_by_role.items():
+        if not names:
+            continue
         lines += ["```{toctree}", ":maxdepth: 1", f":caption: {role.capitalize()}s", ""]
         lines += [f"{role}s/{name}" for name in names] + ["```", ""]
     return "\n".join(lines)
+
+
+def python_page() -> str:
+    """Return every public name of the package with its signature, its docstring and its public members."""
+    import wsl_toolkit as wsl
+    from wsl_toolkit.runs.listing import runs
+    from wsl_toolkit.sklearn import PartialLabelClassifier
+
+    lines = [
+        "# Python",
+        "",
+        "What `import wsl_toolkit as wsl` offers; [From Python](../python.md) shows it at work, and",
+        "[the plugin authors' list](../plugin-authors/public-api.md) is about the same names.",
+        "",
+    ]
+    named: dict[str, Any] = {f"wsl.{name}": getattr(wsl, name) for name in wsl.__all__ if not name.startswith("__")}
+    named["wsl.runs"] = runs  # the package of that name, called
+    named["wsl_toolkit.sklearn.PartialLabelClassifier"] = PartialLabelClassifier
+    functions = {name: value for name, value in named.items() if inspect.isfunction(value)}
+    classes = {name: value for name, value in named.items() if inspect.isclass(value)}
+    for title, group in (("Functions", functions), ("Classes", classes)):
+        lines += [f"## {title}", ""]
+        for name, value in sorted(group.items(), key=lambda item: item[0].lower()):
+            lines += _python_entry(name, value)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _python_entry(name: str, value: Any) -> list[str]:
+    """Return a function, or a class with its public members, as a section."""
+    lines = [f"### `{name}`", "", "```text", f"{name}{_signature(value)}", "```", "", *_prose(value), ""]
+    members = []
+    for key in sorted(vars(value)) if inspect.isclass(value) else ():
+        member = inspect.unwrap(getattr(vars(value)[key], "__func__", vars(value)[key]))
+        text = (inspect.getdoc(member) or "").partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        if key.startswith("_") or not text or inspect.isclass(member):
+            continue
+        if inspect.isfunction(member):
+            members.append(f"| `{key}{_signature(member, brief=True)}` | {text} |".replace(" | None", " or None"))
+        elif isinstance(member, property) or hasattr(member, "attrname"):
+            members.append(f"| `{key}` | {text} |")
+    return [*lines, "| | |", "|---|---|", *members, ""] if members else lines
+
+
+def _prose(value: Any) -> list[str]:
+    """Return a docstring as Markdown; numpydoc's sections, which it would take for headings, stay as they are."""
+    text = inspect.getdoc(value) or ""
+    if "\n----" not in text:
+        return text.splitlines()
+    head, _, rest = text.partition("\n\n")
+    return [head, "", "```text", *rest.splitlines(), "```"]
+
+
+def _signature(value: Any, *, brief: bool = False) -> str:
+    """Return a signature without quotes; of a member, without its types."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return ""
+    if brief:
+        plain = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name not in ("self", "cls")]
+        found = found.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    return str(found).replace("'", "")
 
 
 def cli_page() -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +22,51 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from tests.browser.browser import chromium, see_text, wait_for  # noqa: E402
+from tests.browser.browser import chromium, close_assistant, cut_headers, see_text, wait_for  # noqa: E402
+from wsl_toolkit.plugins.loading import load_plugins  # noqa: E402
+from wsl_toolkit.studies.driver import study_states  # noqa: E402
+from wsl_toolkit.studies.store import StudyFolder  # noqa: E402
 
 METHODS = ("ppl", "cc", "lw", "supervised")
-WIDTH = 1400
+WIDTH, TABLE_WIDTH = 1400, 1900
 PORT = 5390
+STUDY = """
+name = "four-settings"
+title = "Four ways to draw candidate sets"
+trials = 5
+
+[training]
+epochs = 40
+batch_size = 64
+validation = 0.1
+
+[search]
+strategy = "grid"
+epochs = 15
+
+[search.space]
+lr = [1e-2, 1e-1]
+weight_decay = [1e-4, 1e-2]
+
+[[settings]]
+dataset = "digits"
+generator = [
+  { name = "mcl-skewed", alpha = 0.9 },
+  { name = "mcl-skewed", alpha = 0.7 },
+  { name = "flip", q = 0.3 },
+  { name = "pcpl" },
+]
+backbone = "linear"
+
+[[methods]]
+estimator = "ppl"
+
+[[methods]]
+estimator = "cc"
+
+[[methods]]
+estimator = "lw"
+"""
 
 
 def wsl(folder: Path, *arguments: str) -> str:
@@ -39,11 +81,31 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(HERE.parent)}
 
 
+def run_half(folder: Path, study: str) -> None:
+    """Run a study until half of its cells are complete, then stop it as Ctrl-C does."""
+    command = [sys.executable, "-m", "wsl_toolkit.cli", "study", "run", f"{study}.toml", "--jobs", "1", "--quiet"]
+    print("$ wsl", *command[3:], "... Ctrl-C", flush=True)
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env=environment()) as process:
+        while process.poll() is None and not is_half_done(folder, study):
+            time.sleep(1)
+        process.send_signal(signal.SIGINT)
+    assert is_half_done(folder, study)
+
+
+def is_half_done(folder: Path, study: str) -> bool:
+    """Return whether half of a study's cells are complete and half are not, by its folder alone."""
+    described = StudyFolder(folder / "wsl-runs", study)
+    if not described.exists:
+        return False
+    states = study_states(described.read_study(), described, load_plugins().registry)
+    return len(states) // 2 <= sum(state.done for state in states) < len(states)
+
+
 @contextmanager
-def interface(folder: Path) -> Iterator[str]:
+def interface(folder: Path, experiment: str) -> Iterator[str]:
     """Start `wsl ui`; give the link that it prints."""
     command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", str(PORT)]
-    command += ["--experiment", "wsl-digits"]
+    command += ["--experiment", experiment]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment()) as server:
         try:
             assert server.stdout is not None
@@ -65,49 +127,49 @@ def shoot(browser: Any, name: str, height: int = 820) -> None:
 
 def main() -> None:
     """Train, then look."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
         folder = Path(scratch)
+        (folder / "four-settings.toml").write_text(STUDY, encoding="utf-8")
+        run_half(folder, "four-settings")
+        with interface(folder, "wsl-study-four-settings") as link:
+            look_at_table(browser, link, "mlflow-study.png", "trials", "four-settings", "alpha")
         runs = {}
         for method in METHODS:
             told = wsl(folder, "run", "--estimator", method, "--trials", "2", "--epochs", "40", "--json", "--quiet")
             runs[method] = json.loads(told)
-        wsl(folder, "study", "run", "paper-table-3", "--quick", "--alpha", "0.9", "--quiet")
+        with interface(folder, "wsl-digits") as link:
+            numbers = [str(round(result["mean"]["test/accuracy"], 4)) for result in runs.values()]
+            look_at_table(browser, link, "mlflow-runs.png", "accuracy SE", "alpha", *numbers)
+            look_at_run(browser, link, runs["ppl"])
+        wsl(folder, "study", "resume", "four-settings", "--quiet")
         exec((HERE / "reference_examples.py").read_text(encoding="utf-8"), examples := {"__name__": "examples"})
         subprocess.run([sys.executable, "-c", examples["TABLE"]], cwd=folder, check=True)
         wsl(folder, "audit", "zoo.csv", "--html", "audit.html", "--quiet")
-        with chromium() as browser:
-            with interface(folder) as link:
-                look_at_runs(browser, link, runs)
-            report = folder / "wsl-runs" / "studies" / "paper-table-3-quick" / "report" / "report.html"
-            for page, name, text in (
-                (report, "report-page.png", "Test accuracy"),
-                (folder / "audit.html", "audit-page.png", "zoo"),
-            ):
-                browser.get(page.as_uri())
-                see_text(browser, text)
-                shoot(browser, name, 1000)
+        report = folder / "wsl-runs" / "studies" / "four-settings" / "report" / "report.html"
+        for page, name, text in (
+            (report, "report-page.png", "Test accuracy"),
+            (folder / "audit.html", "audit-page.png", "zoo"),
+        ):
+            browser.get(page.as_uri())
+            see_text(browser, text)
+            shoot(browser, name, 1000)
 
 
-def close_assistant(browser: Any) -> None:
-    """Close the panel that MLflow opens on a first visit, over a quarter of the window; it stays closed."""
-    cross = "document.querySelector('[data-component-id=\"mlflow.assistant.chat_panel.close\"]')"
-    wait_for(lambda: browser.execute_script(f"const x = {cross}; x?.click(); return Boolean(x)"), "the assistant")
-    wait_for(lambda: browser.execute_script(f"return !{cross}"), "the page without the assistant")
-
-
-def look_at_runs(browser: Any, link: str, runs: dict[str, Any]) -> None:
-    """Take the runs table, the page of a run, and one of its pictures."""
-    browser.set_window_size(1700, 700)
+def look_at_table(browser: Any, link: str, name: str, *texts: str) -> None:
+    """Take a table of runs; no header of it may be cut."""
+    browser.set_window_size(TABLE_WIDTH, 800)
     browser.get(link)
-    see_text(browser, "test/accuracy_mean", "test/accuracy_stderr")
-    for result in runs.values():
-        see_text(browser, f"{result['mean']['test/accuracy']:.8f}"[:8])
+    see_text(browser, *texts)
     close_assistant(browser)
-    browser.save_screenshot(str(HERE / "images" / "mlflow-runs.png"))
-    print("  mlflow-runs.png")
-    server = link.partition("/#/")[0]
-    result = runs["ppl"]
-    place = f"{server}/#/experiments/{result['experiment_id']}/runs/{result['run_id']}"
+    cut = cut_headers(browser)
+    assert not cut, f"headers are cut: {cut}"
+    browser.save_screenshot(str(HERE / "images" / name))
+    print(f"  {name}")
+
+
+def look_at_run(browser: Any, link: str, result: dict[str, Any]) -> None:
+    """Take the page of a run, and one of its pictures."""
+    place = f"{link.partition('/#/')[0]}/#/experiments/{result['experiment_id']}/runs/{result['run_id']}"
     browser.get(f"{place}?workflowType=machine_learning")
     see_text(browser, "generator.alpha", "test accuracy", "mcl-skewed")
     shoot(browser, "mlflow-run.png", 1000)

@@ -24,6 +24,7 @@ ROOMS = [
     {"theory", "runs"},
     {"own_data", "studies"},
     {"sklearn", "testing", "files", "formats", "serving"},
+    {"api"},
     {"cli"},
 ]
 """From left to right: a room imports itself, rooms to its left, and, among the front door's files, its own group."""

@@ -26,6 +26,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "plugins/"))]
 
 
+@pytest.mark.system
+@pytest.mark.xdist_group("pip")
 def test_an_installed_wheel_gives_a_working_command(wheel: Path, tmp_path: Path) -> None:
     environment = make_environment(tmp_path / "venv", wheel)
     run = ("wsl", "run", "--estimator", "ppl", "--generator", "mcl-skewed", "--epochs", "2")

@@ -1,12 +1,14 @@
-"""What a plugin provides: Generator, Estimator, Backbone, Dataset.
+"""What a plugin provides: Generator, Estimator, Backbone, Dataset, Transform, Metric, Optimizer, Scheduler, Callback.
 
-A component is a frozen attrs class whose `param()` fields are its configuration. Nothing here imports torch:
-components are declared, listed and documented without it, and import it inside the functions that need it.
+A component is an attrs class, frozen but for callbacks, whose `param()` fields are its configuration. Nothing here
+imports torch: components are declared, listed and documented without it, and import it inside the functions that need
+it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
@@ -19,22 +21,31 @@ from wsl_toolkit.settings import Kind, Setting
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+    from torch.optim.lr_scheduler import LRScheduler
 
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.labels.candidate_sets import CandidateSets
+    from wsl_toolkit.training.callbacks import Epoch, TrainingStart
+    from wsl_toolkit.training.jobs import Trained
+    from wsl_toolkit.training.metrics import Measured
 
 __all__ = [
     "NEEDS",
     "ROLES",
     "Backbone",
+    "Callback",
     "Component",
     "Dataset",
     "Estimator",
     "Generator",
     "Kind",
+    "Metric",
+    "Optimizer",
     "ProperGenerator",
+    "Scheduler",
     "Setting",
     "State",
+    "Transform",
     "param",
 ]
 
@@ -47,7 +58,7 @@ class Need:
     """Something that an estimator may ask for: what it gets, who provides it, and what follows from that."""
 
     gives: str
-    provider: Literal["labels", "network", "loop"]
+    provider: Literal["labels", "data", "network", "loop"]
     stacks: bool = False
     """Whether models that need it can be trained as one stack."""
     splits: bool = True
@@ -79,6 +90,22 @@ NEEDS = {
         gives="the slow copy sees an augmented copy of the batch that nothing else sees", provider="network"
     ),
     "epoch": Need(gives="state['epoch']: the number of epochs behind, a scalar", provider="loop", stacks=True),
+    "index": Need(gives="state['index']: the place of each example in the training part", provider="data", stacks=True),
+    "class_prior": Need(
+        gives="state['class_prior']: the share of each class if every candidate of a set were equally likely",
+        provider="data",
+        stacks=True,
+    ),
+    "unlabelled": Need(gives="examples whose set is full take part in training too", provider="data", stacks=True),
+    "all_logits": Need(
+        gives="state['all_logits'] in after_epoch: the logits of all examples after a pass in evaluation mode",
+        provider="loop",
+    ),
+    "two_networks": Need(
+        gives="state['second_logits'] (and 'second_features'): a second network with its own initialisation, trained "
+        "with the first; together they predict",
+        provider="network",
+    ),
     "seed": Need(
         gives="state['seed']: a fresh whole number, from which a function may draw what is random",
         provider="network",
@@ -88,13 +115,16 @@ NEEDS = {
 """What an estimator may declare in `needs`: the one table of which the engine, stacks and ranks ask."""
 
 
-@attrs.frozen(kw_only=True)
 class Component(ABC):
     """What all roles share: a name, a citation, and a docstring whose first line says what it is."""
+
+    __slots__ = ()  # frozen subclasses have no other attributes than their fields
 
     role: ClassVar[str]
     name: ClassVar[str]
     citation: ClassVar[str] = ""
+    contract: ClassVar[Mapping[str, Any]] = {}
+    """What its contract is told (`epochs`, `learning_rate`, `input_shapes`, …), and `parameters` to make it with."""
 
     @classmethod
     def summary(cls) -> str:
@@ -133,18 +163,32 @@ class Generator(Component):
     def sample(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> CandidateSets:
         """Draw candidate sets for labelled data, checked: of the right shape, never empty, never full, y in s."""
         from wsl_toolkit.labels import candidate_sets
+        from wsl_toolkit.system.random_streams import watched
 
         candidate_sets.check_labels(y, num_classes, n=len(x))
         self.check_classes(num_classes)
         y = y.long()
-        ready = self.prepare(x, y, num_classes, rng)
+        begin, versions = rng.get_state(), (x._version, y._version)
 
-        def draw(xs: Tensor, ys: Tensor) -> Tensor:
-            mask = ready.draw(xs, ys, num_classes, rng)
-            ready._check_draw(mask, ys, num_classes)
-            return mask
+        def drawn() -> CandidateSets:
+            rng.set_state(begin)
+            ready = self.prepare(x, y, num_classes, rng)
+            if not isinstance(ready, Generator):
+                raise PluginError(f"generator {self.name}: prepare returned {type(ready).__name__}, not a generator")
 
-        return candidate_sets.draw_in_chunks(draw, x, y, num_classes)
+            def draw(xs: Tensor, ys: Tensor) -> Tensor:
+                mask = ready.draw(xs, ys, num_classes, rng)
+                ready._check_draw(mask, ys, num_classes)
+                return mask
+
+            return candidate_sets.draw_in_chunks(draw, x, y, num_classes)
+
+        sets, moved = watched(drawn)
+        if moved:
+            raise PluginError(f"generator {self.name} drew from {moved}'s global random generator: use `rng` alone")
+        if (x._version, y._version) != versions:
+            raise PluginError(f"generator {self.name} wrote to its inputs or labels, which belong to the caller")
+        return sets
 
     def _check_draw(self, mask: Any, y: Tensor, num_classes: int) -> None:
         import torch
@@ -154,6 +198,8 @@ class Generator(Component):
             raise PluginError(
                 f"generator {self.name} must draw a boolean mask of shape ({len(y)}, {num_classes}), not {got}"
             )
+        if mask.device != y.device:
+            raise PluginError(f"generator {self.name} drew a mask on {mask.device}, but the labels are on {y.device}")
         sizes = mask.sum(1)
         for size, word in ((0, "an empty set"), (num_classes, "the full set")):
             if bool((sizes == size).any()):
@@ -218,6 +264,14 @@ class Estimator(Component):
         """Return new values for the batch's rows (or for shared state); logits come detached."""
         return {}
 
+    def init_features(self, candidates: CandidateSets, width: int) -> State:
+        """Return more shared state, of one that needs 'features': so many numbers are the features of an example."""
+        return {}
+
+    def report(self, state: State) -> Mapping[str, Tensor | float]:
+        """Return numbers to log after an epoch, from all of the state; the record has them as 'estimator/<name>'."""
+        return {}
+
     def after_epoch(self, candidates: Tensor, state: State) -> State:
         """Return new values after an epoch; `candidates` and `state` hold the rows of all examples, not of a batch."""
         return {}
@@ -234,6 +288,15 @@ class Estimator(Component):
 
         return Extended(network, self.needs)
 
+    def extend_two(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """Return what to train in the place of `extend`, of one that needs 'two_networks'.
+
+        Each call of `build` returns another network of the configured kind, with an initialisation of its own.
+        """
+        from wsl_toolkit.networks import Extended
+
+        return Extended(build(), self.needs, second=build())
+
     @property
     def logits_suffice(self) -> bool:
         """Whether the loss asks nothing of the network but logits, so that it can be evaluated anywhere."""
@@ -248,6 +311,11 @@ class Estimator(Component):
     def needs_that_do_not(cls, property_name: Literal["stacks", "splits"]) -> list[str]:
         """Return the needs that lack a property of the table, in alphabetical order."""
         return sorted(need for need in cls.needs if not getattr(NEEDS[need], property_name))
+
+    @classmethod
+    def reports(cls) -> bool:
+        """Whether it has numbers to log after each epoch."""
+        return cls.report is not Estimator.report
 
     @classmethod
     def looks_back(cls) -> bool:
@@ -278,6 +346,13 @@ class Dataset(Component):
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Endings of the files that it reads, such as '.mat', so that a command can choose it by a file's name."""
 
+    imbalance: float = param(
+        1.0,
+        help="thin the classes, but not those of the test part, to an exponential profile: the first class keeps so "
+        "many times as many examples as the last; needs true labels",
+        ge=1,
+    )
+
     @abstractmethod
     def load(self, data_dir: Path) -> Data:
         """Read the data; files live below `data_dir`."""
@@ -287,9 +362,108 @@ class Dataset(Component):
         raise ConfigError(f"dataset {self.name} can be read, not written")
 
 
+@attrs.frozen(kw_only=True)
+class Transform(Component):
+    """What happens to the training part's candidate sets before training: sets in, sets out."""
+
+    role: ClassVar[str] = "transform"
+
+    @abstractmethod
+    def apply(self, x: Tensor, candidates: CandidateSets, rng: torch.Generator) -> CandidateSets:
+        """Return new sets of the same examples and classes, none empty, from `rng` alone.
+
+        `x` are the inputs as the network gets them, on which it may train. A full set says that nothing is known.
+        """
+
+
+@attrs.frozen(kw_only=True)
+class Metric(Component):
+    """A number measured after each epoch on a held-out part; the parameters of one that is installed are its defaults.
+
+    It stands in records, tables, curves and MLflow as '<part>/<name>', with '_' for '-'.
+    """
+
+    role: ClassVar[str] = "metric"
+    label: ClassVar[str]
+    """What people read in a table or beside a curve."""
+    reads: ClassVar[Literal["candidates", "clean labels"]]
+    """What it is given beside logits; one that reads clean labels never selects a model."""
+    better: ClassVar[Literal["higher", "lower"]]
+    part: ClassVar[Literal["validation", "test"]] = "validation"
+    """The part that it is measured on; the test part has no candidate sets."""
+    scale: ClassVar[Literal["share", "risk", "classes"]] = "share"
+    """Whether it is a mean over examples of numbers between 0 and 1, a risk, or a number of classes."""
+
+    @abstractmethod
+    def compute(self, part: Measured) -> Tensor | float | None:
+        """Return the value, or None where it cannot be had."""
+
+
+@attrs.frozen(kw_only=True)
+class Optimizer(Component):
+    """An optimiser beside those of torch.optim, whose names it must not take."""
+
+    role: ClassVar[str] = "optimizer"
+
+    @abstractmethod
+    def make(
+        self, parameters: list[nn.Parameter], lr: float, weight_decay: float, momentum: float
+    ) -> torch.optim.Optimizer:
+        """Return it for a network; refuse, with a ConfigError, a weight decay that it has no use for."""
+
+
+@attrs.frozen(kw_only=True)
+class Scheduler(Component):
+    """How the learning rate changes from epoch to epoch."""
+
+    role: ClassVar[str] = "scheduler"
+
+    @abstractmethod
+    def make(self, optimizer: torch.optim.Optimizer, epochs: int) -> LRScheduler | None:
+        """Return torch's schedule, stepped after each of so many epochs; None for a constant learning rate."""
+
+
+@attrs.define(kw_only=True, eq=False, slots=False)
+class Callback(Component):
+    """Hears of a model's training: may look on, log numbers and figures of its own, and end it.
+
+    It may change while it listens, unlike other components: an ordinary class with an `__init__` of its own will do, or
+    one with `param()` fields under `@attrs.define(kw_only=True, eq=False)`. It is told nothing that was computed from
+    clean labels, unless it says that it reads them; one that does cannot end a training.
+    """
+
+    role: ClassVar[str] = "callback"
+    name: ClassVar[str] = ""
+    """What people call it; one that no plugin registers is known by its class if it has no name."""
+    reads_clean_labels: ClassVar[bool] = False
+    """Whether it evaluates: it is given clean labels and what was measured with them, logs under names that begin with
+    'oracle/', and the run says so."""
+
+    def on_train_start(self, about: TrainingStart) -> None:
+        """Training is about to begin, or to go on from a checkpoint."""
+
+    def on_epoch_end(self, record: Epoch) -> bool | None:
+        """An epoch ended and was measured; log with `record.log`, and return True to end this training here."""
+
+    def on_train_end(self, trained: Trained) -> None:
+        """Training is complete; not called where it was interrupted."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold for it to go on: tensors and plain values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to a saved moment; called after `on_train_start`, where there is a checkpoint."""
+
+
 ROLES: dict[str, type[Component]] = {
     "generator": Generator,
     "estimator": Estimator,
     "backbone": Backbone,
     "dataset": Dataset,
+    "transform": Transform,
+    "metric": Metric,
+    "optimizer": Optimizer,
+    "scheduler": Scheduler,
+    "callback": Callback,
 }

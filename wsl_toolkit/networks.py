@@ -8,6 +8,7 @@ backbone and nothing else.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,7 @@ class Extended(nn.Module):
         weaken: Callable[[Tensor], Tensor] | None = None,
         decay: float = 0.999,
         mixing: float = 4.0,
+        second: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -47,6 +49,9 @@ class Extended(nn.Module):
         self.weaken = weaken or augmentation.weak
         self.decay = decay
         self.mixing = mixing
+        self.second = second
+        if "two_networks" in needs and second is None:
+            raise PluginError("the estimator needs two networks: give Extended a second one, as its extend_two does")
         self.slow: nn.ModuleList | None = None
         if "momentum" in needs:
             self.slow = copy.deepcopy(nn.ModuleList([network, self.project])).requires_grad_(False)
@@ -55,8 +60,12 @@ class Extended(nn.Module):
         """Return logits in evaluation; logits and extras in training."""
         if self.training:
             return self.look(inputs)
-        logits: Tensor = self.network(inputs)
+        logits: Tensor = self.predictor()(inputs)
         return logits
+
+    def predictor(self) -> nn.Module:
+        """Return the network that evaluation, predictions and the tracked model use; override for one of your own."""
+        return self.network if self.second is None else Ensemble(self.network, self.second)
 
     def look(self, inputs: Tensor) -> tuple[Tensor, State]:
         """Return the logits of a batch in training, and its extras."""
@@ -73,6 +82,9 @@ class Extended(nn.Module):
             view = self.augment(inputs) if "momentum_view" in self.needs else view
             slow_logits, slow_extras = self.slow_outputs(view)
             extras |= {"momentum_logits": slow_logits, **slow_extras}
+        if self.second is not None and "two_networks" in self.needs:
+            second_logits, second_extras = self._outputs(self.second, self.project, first, "second_")
+            extras |= {"second_logits": second_logits, **second_extras}
         if "seed" in self.needs:
             extras["seed"] = torch.randint(2**53, (), device=inputs.device)
         return logits, extras
@@ -112,6 +124,33 @@ class Extended(nn.Module):
             slow.lerp_(fast, 1 - self.decay)
 
 
+class Ensemble(nn.Module):
+    """Several networks that predict together: log of the mean of their probabilities."""
+
+    def __init__(self, *members: nn.Module) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits whose softmax is the mean of the members' softmaxes."""
+        logs = torch.stack([member(inputs).log_softmax(-1) for member in self.members])
+        return logs.logsumexp(0) - math.log(len(self.members))
+
+
+def feature_width(model: nn.Module, example: Tensor) -> int:
+    """Return how many numbers an extended network's features of an example are, as the estimator is given them."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            extras = model.outputs(example)[1] if isinstance(model, Extended) else {}
+    finally:
+        model.train(was_training)
+    if "features" not in extras:
+        raise PluginError("its init_features wants the width of features, but it does not say that it needs 'features'")
+    return int(extras["features"].shape[1])
+
+
 def run(model: nn.Module, inputs: Tensor) -> tuple[Tensor, State]:
     """Return a model's logits and its extras; an ordinary network has none."""
     return split_output(model(inputs))
@@ -124,7 +163,7 @@ def split_output(output: Any) -> tuple[Tensor, State]:
 
 def plain(model: nn.Module) -> nn.Module:
     """Return the network that predicts, without the machinery that trained it."""
-    return model.network if isinstance(model, Extended) else model
+    return model.predictor() if isinstance(model, Extended) else model
 
 
 def classifier(network: nn.Module) -> nn.Linear:

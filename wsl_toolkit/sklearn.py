@@ -10,20 +10,20 @@ folds (`candidate_matrix` makes one).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from wsl_toolkit.data.dataset import Data, transform_inputs
+from wsl_toolkit.components import Backbone, Callback
+from wsl_toolkit.data.dataset import Data, Preprocessor, transform_inputs
 from wsl_toolkit.errors import WslError
+from wsl_toolkit.labels.array_sets import candidate_matrix
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.plugins.loading import load_plugins
@@ -31,16 +31,56 @@ from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.training import metrics
 from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.engine import predict as network_logits
+from wsl_toolkit.training.jobs import JobListener, history_frame
 from wsl_toolkit.training.train import TrainingJob, train
-
-SEPARATOR = "|"
 
 CHECKS_THAT_CANNOT_APPLY = {
     "check_array_api_input": "networks take tensors made from NumPy arrays; other array libraries are not supported",
+    "check_sample_weight_equivalence_on_dense_data": "batches are cut from the examples as they are: one of weight 2 "
+    "is in one batch, one that is there twice may be in two (in a single batch they are equal, as a test shows)",
 }
 """scikit-learn's estimator checks that cannot apply, by name, with the reason. Set-valued targets rule out none:
 ordinary labels, which all checks use, are sets of one class."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Before(Preprocessor):
+    """What an earlier fit left to go on from; raw inputs are scaled as they were then."""
+
+    network: torch.nn.Module
+    transform: torch.nn.Module
+
+    def fit(self, x: torch.Tensor) -> torch.nn.Module:
+        """Learn nothing: the scaling is there."""
+        return self.transform
+
+    def problem(self, x: torch.Tensor) -> str | None:
+        """scikit-learn has refused what is not finite."""
+        return None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Continued(Backbone):
+    """A network that begins with the weights of an earlier one."""
+
+    backbone: Backbone
+    weights: dict[str, torch.Tensor] = attrs.field(repr=False)
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        """Build the network, and give it the weights."""
+        network = self.backbone.build(input_shape, num_classes)
+        network.load_state_dict(self.weights)
+        return network
+
+
+class _Printer(JobListener):
+    """Prints a line an epoch."""
+
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        """Print the epoch's metrics."""
+        print(f"epoch {record.epoch}: " + ", ".join(f"{name} {value:.4f}" for name, value in record.metrics.items()))
 
 
 class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -79,6 +119,12 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Which epoch's model to keep.
     scale : bool, default=True
         Whether to standardise each feature by the training data.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the network, the scaling and the classes of the fit before.
+    callbacks : sequence of wsl_toolkit.Callback or None
+        Who hears of each epoch, may log, and may end the training.
+    verbose : bool, default=False
+        Whether to print a line an epoch.
     device : str, default="auto"
         Where to train: auto, cpu, cuda, cuda:1 or mps.
     random_state : int, RandomState or None, default=0
@@ -89,7 +135,11 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     classes_ : ndarray
         The classes, in the order of `predict_proba`'s columns.
     n_iter_ : int
-        How many epochs were trained.
+        How many epochs were trained; `partial_fit` counts on.
+    n_features_in_, feature_names_in_
+        How many features there were, and their names where X was a DataFrame.
+    history_ : pandas.DataFrame
+        A row an epoch: its number, every metric, its seconds.
     best_epoch_ : int or None
         The epoch whose model was kept, where `keep` is "best".
     loss_curve_ : list of float
@@ -119,6 +169,9 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         monitor: str = "validation/covering_rate",
         keep: str = "last",
         scale: bool = True,
+        warm_start: bool = False,
+        callbacks: Sequence[Callback] | None = None,
+        verbose: bool = False,
         device: str = "auto",
         random_state: Any = 0,
     ) -> None:
@@ -141,31 +194,103 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.monitor = monitor
         self.keep = keep
         self.scale = scale
+        self.warm_start = warm_start
+        self.callbacks = callbacks
+        self.verbose = verbose
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> PartialLabelClassifier:
-        """Learn from inputs X [n, d] and candidate sets y."""
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1)
-        mask, classes = candidate_matrix(y, self.classes)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartialLabelClassifier:
+        """Learn from inputs X [n, d] and candidate sets y; `sample_weight` [n] says how much each example counts."""
+        before = self._before() if self.warm_start and hasattr(self, "network_") else None
+        return self._fit(X, y, self.classes if before is None else self.classes_, sample_weight, before, self.epochs)
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Sequence[Any] | None = None, sample_weight: Any = None
+    ) -> PartialLabelClassifier:
+        """Go on from the present network with one pass over some examples; the first call names all `classes`.
+
+        Features are scaled as the first call's examples say. State that a method keeps for each example (confidences)
+        lasts for the pass alone.
+        """
+        first = not hasattr(self, "network_")
+        known = (classes if classes is not None else self.classes) if first else self.classes_
+        if first and known is None:
+            raise ValueError("the first call of partial_fit needs classes: all that will ever be candidates")
+        if not first and classes is not None and list(classes) != list(self.classes_):
+            raise ValueError(f"classes must be those of the first call, {list(self.classes_)}, not {list(classes)}")
+        done = 0 if first else self.n_iter_
+        self._fit(X, y, known, sample_weight, None if first else self._before(), 1)
+        self.n_iter_ += done
+        return self
+
+    def _before(self) -> _Before:
+        return _Before(network=self.network_, transform=self.transform_)
+
+    def _fit(
+        self, X: Any, y: Any, known: Any, sample_weight: Any, before: _Before | None, epochs: int
+    ) -> PartialLabelClassifier:
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1, reset=before is None)
+        mask, classes = candidate_matrix(y, known)
         if len(mask) != len(X):
             raise ValueError(f"X has {len(X)} examples and y has {len(mask)} candidate sets")
         if mask.shape[1] < 2:
             raise ValueError(f"a classifier needs at least 2 classes, but y has 1 class: {classes[0]!r}")
+        weights = None
+        if sample_weight is not None:
+            weights = torch.from_numpy(
+                _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            )
+            if not bool((weights > 0).any()):
+                raise ValueError("all sample weights are zero: there is nothing to learn from")
         try:
-            self._train(X, mask)
+            self._train(X, mask, weights, before, epochs)
         except WslError as error:
             raise ValueError(str(error)) from error
         self.classes_ = classes
         return self
 
-    def _train(self, X: np.ndarray, mask: np.ndarray) -> None:
+    def _train(
+        self, X: np.ndarray, mask: np.ndarray, weights: torch.Tensor | None, before: _Before | None, epochs: int
+    ) -> None:
         registry = load_plugins().registry
         estimator = registry.create("estimator", self.estimator, self.estimator_params or {})
         backbone = registry.create("backbone", self.backbone, self.backbone_params or {})
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        training = Training(
-            epochs=self.epochs,
+        training = self._training(epochs, seed)
+        check_training(training)
+        normalise: Any = "per-feature" if self.scale else "none"
+        data = Data(
+            name="X",
+            x=torch.from_numpy(np.ascontiguousarray(X)),
+            candidates=CandidateSets.from_mask(mask),
+            num_classes=mask.shape[1],
+            normalise=normalise if before is None else before,
+        )
+        if data.candidates is not None and len(data.candidates.labelled()) == 0:
+            raise ValueError("every candidate set holds all classes: there is nothing to learn from")
+        train_part, held_out = self._parts(len(X), seed)
+        problem = fitting.make_own_problem(data, train_part, held_out)
+        job = TrainingJob(
+            problem=attrs.evolve(problem, weights=None if weights is None else weights[train_part]),
+            estimator=estimator,
+            backbone=backbone if before is None else _Continued(weights=before.network.state_dict(), backbone=backbone),
+            training=training,
+            seed=seed,
+            listener=_Printer() if self.verbose else JobListener(),
+            callbacks=tuple(self.callbacks or ()),
+        )
+        (result,) = train([job])
+        self.network_ = result.model.cpu()
+        self.transform_ = problem.transform
+        self.history_ = history_frame(result.records)
+        self.loss_curve_ = [record.metrics["train/risk"] for record in result.records]
+        self.n_iter_ = len(result.records)
+        self.best_epoch_ = result.best_epoch
+
+    def _training(self, epochs: int, seed: int) -> Training:
+        return Training(
+            epochs=epochs,
             batch_size=self.batch_size,
             lr=self.lr,
             weight_decay=self.weight_decay,
@@ -178,26 +303,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             monitor=self.monitor,
             keep=self.keep,
         )
-        check_training(training)
-        data = Data(
-            name="X",
-            x=torch.from_numpy(np.ascontiguousarray(X)),
-            candidates=CandidateSets.from_mask(mask),
-            num_classes=mask.shape[1],
-            normalise="per-feature" if self.scale else "none",
-        )
-        if data.candidates is not None and len(data.candidates.labelled()) == 0:
-            raise ValueError("every candidate set holds all classes: there is nothing to learn from")
-        train_part, held_out = self._parts(len(X), seed)
-        problem = fitting.make_own_problem(data, train_part, held_out)
-        (result,) = train(
-            [TrainingJob(problem=problem, estimator=estimator, backbone=backbone, training=training, seed=seed)]
-        )
-        self.network_ = result.model.cpu()
-        self.transform_ = problem.transform
-        self.loss_curve_ = [record.metrics["train/risk"] for record in result.records]
-        self.n_iter_ = len(result.records)
-        self.best_epoch_ = result.best_epoch
 
     def _parts(self, n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the examples to train on and those held out; none are held out where nothing is watched."""
@@ -221,6 +326,10 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return p(y|x) in the order of `classes_`, [n, K]."""
         return torch.softmax(self._logits(X).double(), dim=1).numpy()
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Return log p(y|x) in the order of `classes_`, [n, K]."""
+        return torch.log_softmax(self._logits(X).double(), dim=1).numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most likely class of every example, candidate sets unseen."""
@@ -247,101 +356,6 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def _mask(self, y: Any) -> torch.Tensor:
         """Return candidate sets as a mask over `classes_`."""
         return torch.from_numpy(candidate_matrix(y, self.classes_)[0])
-
-
-def candidate_matrix(S: Any, classes: Sequence[Any] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return candidate sets in any accepted form as a boolean matrix [n, K], with the classes of its columns."""
-    given = None if classes is None else np.asarray(classes)
-    if S is None:
-        raise ValueError("This PartialLabelClassifier estimator requires y to be passed, but the target y is None")
-    if hasattr(S, "toarray"):
-        S = S.toarray()
-    if _is_sets(S):
-        return _from_sets([_members(item) for item in S], given)
-    array = np.asarray(S)
-    if array.ndim == 2 and array.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected. Its values are taken as ordinary labels.",
-            DataConversionWarning,
-            stacklevel=3,
-        )
-        array = array.ravel()
-    if array.ndim == 2:
-        return _from_matrix(array, given)
-    if array.ndim != 1:
-        raise ValueError(f"y must be a 0/1 matrix, sets or labels, not an array of shape {array.shape}")
-    check_classification_targets(array)
-    if array.dtype.kind in "OU" and any(isinstance(item, str) and SEPARATOR in item for item in array):
-        return _from_sets([item.split(SEPARATOR) for item in array], given)
-    return _from_labels(array, given)
-
-
-def _is_sets(S: Any) -> bool:
-    """Tell a list of collections from a matrix: sets, rows of different lengths, or rows of more than 0 and 1."""
-    if hasattr(S, "iloc"):
-        S = S.to_numpy()
-    if not isinstance(S, list | tuple | np.ndarray) or (
-        isinstance(S, np.ndarray) and (S.dtype != object or S.ndim != 1)
-    ):
-        return False
-    rows = list(S)
-    if not rows or not all(isinstance(row, set | frozenset | list | tuple) for row in rows):
-        return False
-    if any(isinstance(row, set | frozenset) for row in rows) or len({len(row) for row in rows}) > 1:
-        return True
-    return any(item not in (0, 1) for row in rows for item in row)
-
-
-def _members(item: Any) -> list[Any]:
-    return sorted(item, key=str) if isinstance(item, set | frozenset) else list(item)
-
-
-def _from_sets(sets: list[list[Any]], given: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    sets = [[m.strip() if isinstance(m, str) else m for m in members] for members in sets]
-    if given is None:
-        given = np.unique(np.asarray([member for members in sets for member in members]))
-    place = {value: j for j, value in enumerate(given.tolist())}
-    mask = np.zeros((len(sets), len(given)), dtype=bool)
-    for row, members in enumerate(sets):
-        for member in members:
-            key = member.item() if isinstance(member, np.generic) else member
-            if key not in place:
-                raise ValueError(f"candidate set of example {row} names {key!r}, which is not among the classes")
-            mask[row, place[key]] = True
-    return _without_empty(mask), given
-
-
-def _from_matrix(array: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    wrong = np.argwhere((array != 0) & (array != 1))
-    if len(wrong):
-        row, column = wrong[0]
-        raise ValueError(
-            f"candidate matrix holds {array[row, column]} at row {row}, column {column}: only 0 and 1 may be"
-        )
-    classes = np.arange(array.shape[1]) if given is None else given
-    if len(classes) != array.shape[1]:
-        raise ValueError(f"candidate matrix has {array.shape[1]} columns for {len(classes)} classes")
-    return _without_empty(array.astype(bool)), classes
-
-
-def _from_labels(array: np.ndarray, given: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    classes = np.unique(array) if given is None else given
-    order = np.argsort(classes, kind="stable")
-    place = np.clip(np.searchsorted(classes, array, sorter=order), 0, len(classes) - 1)
-    place = order[place]
-    unknown = np.flatnonzero(classes[place] != array)
-    if len(unknown):
-        raise ValueError(f"label {array[unknown[0]].item()!r} of example {unknown[0]} is not among the classes")
-    mask = np.zeros((len(array), len(classes)), dtype=bool)
-    mask[np.arange(len(array)), place] = True
-    return mask, classes
-
-
-def _without_empty(mask: np.ndarray) -> np.ndarray:
-    empty = np.flatnonzero(~mask.any(axis=1))
-    if len(empty):
-        raise ValueError(f"candidate set of example {empty[0]} is empty ({len(empty)} of {len(mask)} are)")
-    return mask
 
 
 def covering_rate(estimator: Any, X: Any, y: Any) -> float:

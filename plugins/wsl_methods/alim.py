@@ -41,6 +41,7 @@ class Alim(PrototypeEstimator):
     """
 
     name: ClassVar[str] = "alim"
+    lag: ClassVar[int] = 0  # its authors count epochs from 1
     citation: ClassVar[str] = "Xu et al. (NeurIPS 2023)"
     needs: ClassVar[frozenset[str]] = NEEDS | {"mixed"}
 

@@ -34,6 +34,10 @@ class EstimateAsItIs(Estimator):
 
     Consistent under MCL with the uniform Q, and under `cl-biased` with that process's own, where no two rows of Q are
     the same. Averaged over s̄ where |s̄| > 1; a full set weighs nothing.
+
+    Where the matrix is not uniform, what the network gives in evaluation are minus distances, at most 2 apart: their
+    softmax orders the classes as decoding does, but is no p(y|x), and never above 1/(1 + (K-1) e^-2), 0.787 of three
+    classes. Metrics and files that show probabilities of such a model show that.
     """
 
     name: ClassVar[str] = "cpe-i"
@@ -69,6 +73,10 @@ class EstimateThroughMatrix(Forward):
     """CPE-F: p(ȳ|x) through the known Q, -log (Qᵀp)_ȳ as in `cl-forward`; the class of the nearest row is predicted.
 
     Averaged over s̄ where |s̄| > 1; a full set weighs nothing.
+
+    Where the matrix is not uniform, what the network gives in evaluation are minus distances, at most 2 apart: their
+    softmax orders the classes as decoding does, but is no p(y|x), and never above 1/(1 + (K-1) e^-2), 0.787 of three
+    classes. Metrics and files that show probabilities of such a model show that.
     """
 
     name: ClassVar[str] = "cpe-f"
@@ -94,6 +102,10 @@ class EstimateThroughTrainedMatrix(EstimateThroughMatrix):
 
     T = softmax(log Q + U) row by row with U trained from 0, so what Q forbids stays forbidden, and weight decay pulls
     towards Q. No promise is made: T and the network may share the work in more than one way.
+
+    What the network gives in evaluation are minus distances, at most 2 apart: their softmax orders the classes as
+    decoding does, but is no p(y|x), and never above 1/(1 + (K-1) e^-2), 0.787 of three classes. Metrics and files that
+    show probabilities of such a model show that.
     """
 
     name: ClassVar[str] = "cpe-t"

@@ -21,7 +21,7 @@ examples.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
@@ -59,6 +59,7 @@ class Dirk(AugmentedEstimator):
     update_when: ClassVar[Literal["never", "before", "after"]] = "before"
     needs: ClassVar[frozenset[str]] = frozenset({"weak_view", "features", "momentum", "momentum_view", "epoch"})
     stackable: ClassVar[bool] = False
+    contract: ClassVar[dict[str, Any]] = {"epochs": 30}  # soft targets from a teacher that follows slowly
 
     weight: float = param(1.0, help="λ, the weight of the refinement of embeddings", ge=0)
     temperature: float = param(0.07, help="τ between embeddings", gt=0)

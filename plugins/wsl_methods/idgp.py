@@ -24,7 +24,7 @@ unless given. With β = α, c may mislead f as soon as the warm-up ends where se
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
@@ -52,6 +52,7 @@ class Decompositional(AugmentedEstimator):
     on_candidates: ClassVar[frozenset[str]] = frozenset({"confidence", "chance"})
     needs: ClassVar[frozenset[str]] = frozenset({"weak_view", "second_view", "third_view", "epoch"})
     stackable: ClassVar[bool] = False
+    contract: ClassVar[dict[str, Any]] = {"epochs": 20, "learning_rate": 0.01}  # six losses of three views are summed
 
     warm_up: int = param(10, help="epochs in which the networks are trained on their own", ge=0)
     ramp: int = param(100, help="epochs after the warm-up over which the weight of consistency grows from 0 to 1", ge=1)

@@ -58,6 +58,8 @@ class PrototypeEstimator(AugmentedEstimator):
     update_when: ClassVar[Literal["never", "before", "after"]] = "before"
     needs: ClassVar[frozenset[str]] = NEEDS
     stackable: ClassVar[bool] = False
+    lag: ClassVar[int] = 1
+    """How many epochs φ is behind: the authors of PiCO set it at the end of an epoch, counted from 0, for the next."""
 
     weight: float = param(0.5, help="λ, the weight of the contrastive loss", ge=0)
     temperature: float = param(0.07, help="τ of the contrastive loss", gt=0)
@@ -92,7 +94,8 @@ class PrototypeEstimator(AugmentedEstimator):
         import torch
 
         first, last = self.target_decay[0], self.target_decay[-1]
-        decay = first + (last - first) * (state["epoch"] / self.ramp).clamp(max=1)
+        behind = (state["epoch"] - self.lag).clamp(min=0)
+        decay = first + (last - first) * (behind / self.ramp).clamp(max=1)
         moved = decay * state["target"] + (1 - decay) * pull
         return torch.where(state["epoch"] < self.warm_up, state["target"], moved)
 

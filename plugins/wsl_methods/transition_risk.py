@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_builtins.estimators.cl import ClassWise, GradientAscent, NonNegative
+from wsl_builtins.estimators.cl import ClassWise, NonNegative, ascended
 from wsl_builtins.estimators.shared import complement_weights
 from wsl_methods.transition import MATRIX_HELP, RATIO_HELP, UNIFORM, inverse_of, process_of
 from wsl_toolkit import Estimator, Kind, State, param
@@ -100,7 +100,8 @@ class TransitionGradientAscent(TransitionClassWise):
 
     name: ClassVar[str] = "cl-tga"
 
-    objective = GradientAscent.objective
+    def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        return ascended(self.partial_risks(logits, candidates, state))
 
 
 ESTIMATORS: list[type[Estimator]] = [TransitionGradientAscent, TransitionNonNegative, TransitionUnbiased]

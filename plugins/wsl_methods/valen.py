@@ -7,7 +7,7 @@ the classifier, and must explain the inputs, the candidate sets and the graph of
 
     L = ρ L_rec + β KL(Dir(α̃) ‖ Dir(1)) + γ CE(o, softmax a) + θ CE(d', p)          a: the encoder's logits
     d ~ Dir(α),  α_j = softmax_j(a) / Σ_{k∈s} softmax_k(a) on s, + 0.01;   α̃_j = exp(a_j/4), kept within [0.01, 30]
-    L_rec = 0.01 mean (x̂(d) - x)² + 0.01 mean BCE(s, σ(d)) + mean (softmax(σ(d dᵀ)) - A)²
+    L_rec = ω mean (x̂(d) - x)² + 0.01 mean BCE(s, σ(d)) + mean (softmax(σ(d dᵀ)) - A)²
     o ← p_j / Σ_{k∈s} p_k on s,   d' ← κ d + (1-κ) o with d normalised on s
 
 A is the row-normalised graph that joins each example with itself and its k nearest neighbours. The warm-up trains
@@ -17,7 +17,8 @@ Settled as in the authors' code, which trains encoder, decoder and classifier wi
 neighbours are those of the network's logits at the end of the warm-up (theirs: of its last hidden layer for images, of
 the inputs for tables), because state has a size of its own before a network is seen; the encoder starts anew (theirs
 starts as a copy of the classifier on two of their data sets); before a convolutional network x is the image averaged to
-8×8 points. The weights are those of their commands for images; for tables they have γ = 20 and β = 0.01.
+8×8 points. The weights are those of their commands for images, ω = 0.01 among them; for tables they have γ = 20,
+β = 0.01 and, in the loop that trains on the community's small tables, ω = 1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SMALL = 0.01
-"""What every class has of α, and the weights of two of the reconstructions."""
+"""What every class has of α, the weight of the sets' reconstruction, and by default that of the inputs'."""
 CHUNK = 1024
 """Examples whose distances to all others are computed at once."""
 
@@ -59,6 +60,9 @@ class Valen(Estimator):
     warm_up: int = param(10, help="epochs in which the classifier is trained alone", ge=1)
     neighbours: int = param(3, help="k: neighbours of an example in the graph", ge=1)
     reconstruction: float = param(1.0, help="ρ, the weight of what samples must explain", ge=0)
+    inputs: float = param(
+        SMALL, help="ω, the weight of the inputs in that: the authors have 0.01 for images and 1 for small tables", ge=0
+    )
     prior: float = param(0.1, help="β, the weight of the divergence from the prior", ge=0)
     encoding: float = param(10.0, help="γ, the weight of the encoder's cross-entropy", ge=0)
     teaching: float = param(1.0, help="θ, the weight of the classifier's cross-entropy", ge=0)
@@ -96,7 +100,7 @@ class Valen(Estimator):
         inferred = lifted(state["twin_logits"])
         sample = drawn(inferred, candidates, state)
         return (
-            self.reconstruction * explained(sample, candidates, state)
+            self.reconstruction * explained(sample, candidates, state, self.inputs)
             + self.prior * prior_divergence(inferred)
             + self.encoding * target_loss(inferred, state["confidence"])
             + self.teaching * target_loss(logits, state["description"])
@@ -136,7 +140,7 @@ def drawn(inferred: Tensor, candidates: Tensor, state: State) -> Tensor:
     return gammas / gammas.sum(-1, keepdim=True)
 
 
-def explained(sample: Tensor, candidates: Tensor, state: State) -> Tensor:
+def explained(sample: Tensor, candidates: Tensor, state: State, inputs_weight: float) -> Tensor:
     """Return L_rec of each example: its input, its set, and its row of the graph."""
     import torch
     from torch.nn import functional
@@ -147,7 +151,7 @@ def explained(sample: Tensor, candidates: Tensor, state: State) -> Tensor:
     sets = (functional.softplus(sample) - candidates * sample).mean(-1)
     alike = torch.softmax(torch.sigmoid(sample @ sample.T), dim=-1)
     graph = (alike - adjacency(state["neighbours"], sample.dtype)).square().mean(-1)
-    return SMALL * inputs + SMALL * sets + graph
+    return inputs_weight * inputs + SMALL * sets + graph
 
 
 def adjacency(neighbours: Tensor, dtype: object) -> Tensor:

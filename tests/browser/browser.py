@@ -64,6 +64,22 @@ def see_text(browser: Any, *texts: str) -> None:
         wait_for(lambda text=text: text in browser.find_element("tag name", "body").text, f"the text {text!r}")
 
 
+def close_assistant(browser: Any) -> None:
+    """Close the panel that MLflow opens on a first visit, over a quarter of the window; it stays closed."""
+    cross = "document.querySelector('[data-component-id=\"mlflow.assistant.chat_panel.close\"]')"
+    wait_for(lambda: browser.execute_script(f"const x = {cross}; x?.click(); return Boolean(x)"), "the assistant")
+    wait_for(lambda: browser.execute_script(f"return !{cross}"), "the page without the assistant")
+
+
+def cut_headers(browser: Any) -> list[str]:
+    """Return the headers of MLflow's runs table that are longer than their column."""
+    script = """return [...document.querySelectorAll('.ag-header-cell')].filter(cell => {
+        const room = cell.getBoundingClientRect();
+        return [...cell.querySelectorAll('span')].some(text => text.getBoundingClientRect().right > room.right - 2);
+    }).map(cell => cell.textContent.trim())"""
+    return list(browser.execute_script(script))
+
+
 def keep_screenshot(browser: Any, name: str) -> None:
     """Save a screenshot where WSL_SCREENSHOTS says, for the documentation."""
     folder = os.environ.get("WSL_SCREENSHOTS")

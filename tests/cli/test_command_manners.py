@@ -93,6 +93,23 @@ def test_a_librarys_warning_is_not_heard_by_who_asked_for_quiet(
     assert len(caught) == heard + 1
 
 
+@pytest.mark.parametrize(("arguments", "heard"), [([], True), (["-q"], False)])
+def test_nor_that_of_a_process_that_the_command_starts(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], heard: bool
+) -> None:
+    monkeypatch.setattr(sys, "warnoptions", [])
+    monkeypatch.delenv("PYTHONWARNINGS", raising=False)
+    worker = [sys.executable, "-c", "import warnings; warnings.warn('step the optimiser first')"]
+
+    @click.command()
+    def delegating() -> None:
+        said = subprocess.run(worker, capture_output=True, text=True, check=True).stderr
+        assert ("step the optimiser first" in said) == heard
+
+    CliRunner().invoke(add_common_options(delegating), arguments, catch_exceptions=False)
+    assert "PYTHONWARNINGS" not in os.environ
+
+
 @pytest.mark.parametrize("flag", ["--json", "--tracking-uri", "--device", "--quiet"])
 def test_a_flag_says_the_same_wherever_it_is(flag: str) -> None:
     said = {name: found.help for name, command in ALL.items() if (found := option(command, flag))}
@@ -125,7 +142,7 @@ def test_seeds_are_never_negative() -> None:
 
 def test_quiet_leaves_the_figures_notice_out_and_the_result_in(tmp_path: Path) -> None:
     arguments = ["verify", "--classes", "3", "--estimator", "cc", "--generator", "cl", "--json"]
-    arguments += ["--figure", str(tmp_path / "f.png")]
+    arguments += ["--figure", str(tmp_path / "f.png"), "--force"]
     loud, still = (CliRunner().invoke(main, [*arguments, *more]) for more in ([], ["-q"]))
     assert "figure:" in loud.stderr
     assert still.stderr == ""

@@ -80,7 +80,8 @@ def test_a_name_that_is_too_long_is_the_users_mistake(
 
 def test_the_interface_opens_on_a_locked_store_and_explains_one_that_cannot_be_read(tmp_path: Path) -> None:
     from wsl_toolkit.errors import TrackingError
-    from wsl_toolkit.runs.tracking.store import Tracker, default_uri, runs_page
+    from wsl_toolkit.runs.tracking.runs_table import runs_page
+    from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 
     uri = default_uri(tmp_path)
     Tracker(uri, "wsl-digits", tmp_path)

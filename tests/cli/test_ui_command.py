@@ -16,6 +16,7 @@ from wsl_toolkit.cli import ui
 from wsl_toolkit.errors import TrackingError
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("fresh_database")
 def test_a_terminated_interface_takes_its_server_with_it(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "wsl_toolkit.cli", "ui", "--no-open", "--port", "5340"]

@@ -25,8 +25,8 @@ from wsl_toolkit.errors import ConfigError, DataError
 
 HERE = Path()
 MEGABYTE = 10**6
-SETS = np.array([[1, 0, 0], [0, 1, 1], [1, 0, 1]])
-GOOD = {"data": np.eye(3), "partial_target": SETS.T.astype("f8")}
+SETS = np.array([[1, 0, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]])
+GOOD = {"data": np.eye(4), "partial_target": SETS.T.astype("f8")}
 ZEROS = np.zeros((1000, 20_000))
 """160 MB that compress to a thousandth of that."""
 
@@ -49,9 +49,9 @@ def peak():
 
 def test_variables_that_nobody_asked_for_are_not_unpacked(tmp_path, peak):
     savemat(tmp_path / "m.mat", {"a": ZEROS, **GOOD, "z": ZEROS}, do_compression=True)
-    np.savez_compressed(tmp_path / "n.npz", a=ZEROS, x=np.eye(3), candidates=SETS)
+    np.savez_compressed(tmp_path / "n.npz", a=ZEROS, x=np.eye(4), candidates=SETS)
     for dataset in (Mat(path=tmp_path / "m.mat"), Npz(path=tmp_path / "n.npz")):
-        assert len(dataset.load(HERE).x) == 3  # imports, once
+        assert len(dataset.load(HERE).x) == 4  # imports, once
         assert peak(dataset) < 5 * MEGABYTE
 
 
@@ -179,7 +179,7 @@ def test_no_other_file_is_read_through_a_mat_file(tmp_path, secret, how):
 
 def test_no_other_file_is_read_through_a_reference(tmp_path, secret):
     with h5py.File(tmp_path / "evil.mat", "w") as file:
-        file["data"], file["partial_target"] = np.eye(3), SETS.astype("f8")
+        file["data"], file["partial_target"] = np.eye(4), SETS.astype("f8")
         outside = [(str(secret), 0, h5py.h5f.UNLIMITED)]
         stolen = file.create_dataset("#refs#/a", (24,), "u1", external=outside)
         references = np.array([stolen.ref] * 3, dtype=h5py.ref_dtype)

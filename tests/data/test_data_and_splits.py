@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -295,3 +297,24 @@ def test_printed_it_is_one_line_of_facts():
     )
     partly = Data(name="made", x=x, known_y=torch.tensor([0, -1, 2, -1]), num_classes=3, candidates=sets)
     assert "2 true labels" in str(partly)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"x": torch.zeros(6, 2, dtype=torch.int64)}, "inputs are torch.int64; they must be one of uint8, float32"),
+        ({"x": torch.zeros(6, 2, dtype=torch.float16)}, "inputs are torch.float16"),
+        ({"x": torch.zeros(6)}, "inputs have shape"),
+        ({"x": [[0.0, 0.0]] * 6}, "x must be a torch tensor, not list"),
+        ({"y": [0, 1, 2, 0, 1, 2]}, "y must be a torch tensor, not list"),
+        ({"candidates": torch.ones(6, 3).bool()}, "candidates must be CandidateSets, not Tensor"),
+        ({"num_classes": 3.0}, "num_classes must be a whole number, not 3.0"),
+        ({"class_names": ("a", "b")}, "2 class names for 3 classes"),
+        ({"test_y": torch.zeros(2).long()}, "test labels without test inputs"),
+        ({"test_x": torch.zeros(2, 2).long(), "test_y": torch.zeros(2).long()}, "test inputs are torch.int64"),
+    ],
+)
+def test_data_of_the_wrong_kind_is_refused_when_it_is_made(changes: dict, words: str) -> None:
+    parts = {"name": "made", "x": torch.zeros(6, 2), "y": torch.arange(6) % 3, "num_classes": 3, **changes}
+    with pytest.raises(DataError, match=re.escape(words)):
+        Data(**parts)

@@ -137,7 +137,7 @@ def test_a_full_set_is_kept(file_of):
         (lambda v: v["data"].__setitem__((3, 0), np.inf), DataError, "example 3 has inf at feature 0"),
         (lambda v: v.pop("data"), DataError, "no variable 'data'"),
         (lambda v: (v.pop("target"), v.pop("partial_target")), DataError, "no labels"),
-        (lambda v: v.update(partial_target=v["partial_target"].T), DataError, "is 5×3.*K×5: transpose it"),
+        (lambda v: v.update(partial_target=v["partial_target"][:, :4]), DataError, "is 3×4.*K×5 or 5×K"),
         (lambda v: v.update(target=v["target"][:, :4]), DataError, "is 3×4, but data has 5 rows"),
         (lambda v: v.update(target=v["target"][:2]), DataError, "same classes"),
         (

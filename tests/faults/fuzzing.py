@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import random
+import shutil
 import signal
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +16,8 @@ from types import FrameType
 from typing import Any
 
 import attrs
+import mutations
+import numpy as np
 import torch
 
 from wsl_builtins.generators.matrices import read_matrix
@@ -23,11 +28,15 @@ from wsl_toolkit.errors import WslError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.runs.folder import RunFolder, damaged_records
+from wsl_toolkit.runs.folder import RunFolder, children_of, damaged_records, dead_folders, find_folder
+from wsl_toolkit.runs.runner import interrupted
+from wsl_toolkit.runs.tracked_trial import finished_trial
 from wsl_toolkit.runs.tracking import run_folders
 from wsl_toolkit.studies import description
 from wsl_toolkit.studies.jobs import Job, JobResult
+from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import StudyFolder
+from wsl_toolkit.system.json_files import sealed, unsealed
 from wsl_toolkit.system.toml_files import read_toml
 from wsl_toolkit.training import checkpoints
 from wsl_toolkit.training.config import from_dict
@@ -106,6 +115,8 @@ class Target:
     suffix: str
     samples: tuple[bytes, ...]
     parse: Callable[[Path], Any]
+    mutate: Callable[[random.Random], bytes]
+    """A file that is whole, but wrong."""
 
 
 def small_data(*, names: bool) -> Data:
@@ -126,12 +137,14 @@ def targets(folder: Path) -> list[Target]:
             suffix=".toml",
             samples=(CONFIG.encode(),),
             parse=lambda path: from_dict(read_toml(path), str(path)).resolved(registry),
+            mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(CONFIG)),
         ),
         Target(
             name="study",
             suffix=".toml",
             samples=(STUDY.encode(),),
             parse=lambda path: description.from_dict(read_toml(path), str(path)),
+            mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(STUDY)),
         ),
     ]
     for suffix in (".csv", ".npz", ".mat", ".parquet"):
@@ -146,15 +159,40 @@ def targets(folder: Path) -> list[Target]:
                 suffix=suffix,
                 samples=tuple(samples),
                 parse=lambda path: sources.load(path, {}, registry, path.parent),
+                mutate=_mutate_data(suffix, path),
             )
         )
     return [*made, *_own_formats(folder), *_own_records(folder)]
 
 
+def _mutate_data(suffix: str, path: Path) -> Callable[[random.Random], bytes]:
+    """How a user's data file goes wrong, from one that is sound."""
+    if suffix == ".csv":
+        return lambda dice: mutations.as_text(dice, path.read_text())
+    if suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return lambda dice: mutations.as_parquet(dice, pq.read_table(path))
+    if suffix == ".npz":
+        with np.load(path) as file:
+            values = dict(file)
+        return lambda dice: mutations.as_npz(dice, values)
+    from scipy.io import loadmat
+
+    values = {name: value for name, value in loadmat(path).items() if not name.startswith("__")}
+    return lambda dice: mutations.as_mat(dice, values)
+
+
 def _own_formats(folder: Path) -> Iterator[Target]:
     path = folder / "candidates.safetensors"
     small_data(names=True).candidates.save(path)  # type: ignore[union-attr]
-    yield Target(name="candidate sets", suffix=".safetensors", samples=(path.read_bytes(),), parse=CandidateSets.load)
+    yield Target(
+        name="candidate sets",
+        suffix=".safetensors",
+        samples=(path.read_bytes(),),
+        parse=CandidateSets.load,
+        mutate=_mutate_safetensors(path),
+    )
     kept = checkpoints.Checkpoints(folder / "checkpoints")
     state = {"format": 1, "epoch": 3, "trainer": {"model": {"w": torch.arange(6.0)}}, "records": [{"a": 0.5}]}
     yield Target(
@@ -162,10 +200,17 @@ def _own_formats(folder: Path) -> Iterator[Target]:
         suffix=".pt",
         samples=(kept.save(checkpoints.Place(epoch=3), state).read_bytes(),),
         parse=_read_checkpoint,
+        mutate=lambda dice: mutations.as_checkpoint(dice, state),
     )
     for suffix, content in ((".csv", b"0.1,0.9\n0.5,0.5\n"), (".npy", _npy())):
         yield Target(
-            name=f"matrix {suffix}", suffix=suffix, samples=(content,), parse=lambda path: read_matrix(path, "matrix")
+            name=f"matrix {suffix}",
+            suffix=suffix,
+            samples=(content,),
+            parse=lambda path: read_matrix(path, "matrix"),
+            mutate=lambda dice, csv=suffix == ".csv", content=content: (
+                mutations.as_text(dice, content.decode()) if csv else mutations.as_npy(dice, np.eye(3))
+            ),
         )
     registry = load_plugins().registry
     yield Target(
@@ -173,10 +218,15 @@ def _own_formats(folder: Path) -> Iterator[Target]:
         suffix=".txt",
         samples=(b"0 1 | 2-4 | 5\n0 | 1-5\n", b"0 1 2 | 3"),
         parse=lambda path: registry.create("generator", "partition", {"partitions": f"@{path}"}),
+        mutate=lambda dice: mutations.as_text(dice, "0 1 | 2-4 | 5\n0 | 1-5\n"),
     )
     line = {"epoch": 1, "metrics": {"train/risk": 0.5}, "seconds": 0.1, "time": 5}
     yield Target(
-        name="records", suffix=".jsonl", samples=((json.dumps(line) + "\n").encode() * 3,), parse=_read_records
+        name="records",
+        suffix=".jsonl",
+        samples=((json.dumps(line) + "\n").encode() * 3,),
+        parse=_read_records,
+        mutate=lambda dice: b"\n".join(mutations.sealed_json(dice, line) for _ in range(3)),
     )
     schema = (
         '{"columns": [{"name": "a", "categories": null}, {"name": "b", "categories": ["x", "y"]}], "missing": ["?"]}'
@@ -186,26 +236,93 @@ def _own_formats(folder: Path) -> Iterator[Target]:
         suffix=".json",
         samples=(schema.encode(),),
         parse=lambda path: TableSchema.from_json(path.read_bytes().decode("utf-8", "replace")),
+        mutate=lambda dice: mutations.as_json(dice, json.loads(schema)),
     )
+
+
+def _mutate_safetensors(path: Path) -> Callable[[random.Random], bytes]:
+    from safetensors import safe_open
+
+    from wsl_toolkit.own_data import model_file
+
+    with safe_open(str(path), framework="pt") as file:
+        meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+    def seal(header: dict[str, str], values: dict[str, torch.Tensor]) -> dict[str, str]:
+        if model_file.TEXT not in header:
+            return header
+        return {**header, model_file.CHECKSUM: model_file.checksum(header[model_file.TEXT], values)}
+
+    return lambda dice: mutations.as_safetensors(dice, tensors, meta, seal)
 
 
 def _own_records(folder: Path) -> Iterator[Target]:
     """What the toolkit wrote itself, and reads again after a failing disk."""
     registry = load_plugins().registry
+    model = folder / "model.safetensors"
     yield Target(
         name="model",
         suffix=".safetensors",
-        samples=(_model(folder / "model.safetensors"),),
-        parse=lambda path: Model.load(path, registry),
+        samples=(_model(model),),
+        parse=lambda path: Model.load(path, registry).probabilities(torch.zeros(2, 4)),
+        mutate=_mutate_safetensors(model),
     )
-    facts = {"name": "one", "params": {"seed": 0}, "tags": {}, "status": "KILLED", "started": 5, "inputs": []}
+    facts = {
+        "name": "one", "params": {"seed": 0}, "tags": {"a": "b"}, "status": "KILLED", "started": 5, "message": "gone",
+        "inputs": [{"name": "digits", "digest": "0", "context": "training"}], "parent": "two",
+        "experiment": "wsl-digits", "delivered": False, "local_id": "offline-1",
+        "codes": [{"wsl-toolkit": "0.1.0"}],
+        "summary": {"time": 5, "step": 3, "values": {"test/accuracy": 0.5}},
+    }  # fmt: skip
+    process = {"host": "here", "boot": "1", "pid": 5, "began": "7", "locks": True}
+    result = {"seed": 0, "epochs": 0, "seconds": 1.5, "candidates": {"hash": "0", "mean_size": 2.5}}
+    for name, values in (("run.json", facts), ("process.json", process), ("result.json", result)):
+        yield Target(
+            name=name,
+            suffix=".json",
+            samples=(json.dumps(values, indent=1).encode(), sealed(values, indent=1).encode()),
+            parse=lambda path, name=name: _read_run_folder(path, name, facts),
+            mutate=lambda dice, values=values: mutations.sealed_json(dice, values),
+        )
     yield Target(
-        name="run record", suffix=".json", samples=(json.dumps(facts, indent=1).encode(),), parse=_read_run_record
+        name="a run's config.toml",
+        suffix=".toml",
+        samples=(CONFIG.encode(),),
+        parse=lambda path: _read_run_folder(path, "config.toml", facts),
+        mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(CONFIG)),
     )
-    config = {"seed": 0, "dataset": {"name": "digits"}}
-    job = Job(purpose="trial", config=config)
-    result = JobResult(job=job, status="finished", history={"train/risk": [0.5, 0.25]})
-    yield Target(name="study result", suffix=".json", samples=(result.to_json().encode(),), parse=_read_result)
+    yield from _study_files()
+
+
+def _study_files() -> Iterator[Target]:
+    job = Job(purpose="trial", config={"seed": 0, "dataset": {"name": "digits"}})
+    result = JobResult(job=job, status="finished", history={"train/risk": [0.5, 0.25]}, best_epoch=1).to_json()
+    yield Target(
+        name="study result",
+        suffix=".json",
+        samples=(result.encode(),),
+        parse=lambda path: _read_result(path, job),
+        mutate=lambda dice: mutations.sealed_json(dice, unsealed(json.loads(result))),
+    )
+    for name, values in (
+        ("data.json", {"digits": "0123"}),
+        ("held-out.json", {"digits": 5}),
+        ("tasks/one.json", [job.to_dict(), job.to_dict()]),
+    ):
+        yield Target(
+            name=f"a study's {name}",
+            suffix=".json",
+            samples=(json.dumps(values).encode(),),
+            parse=lambda path, name=name: _read_study_folder(path, name),
+            mutate=lambda dice, values=values: mutations.as_json(dice, values),
+        )
+    yield Target(
+        name="a study's study.toml",
+        suffix=".toml",
+        samples=(STUDY.encode(),),
+        parse=lambda path: _read_study_folder(path, "study.toml"),
+        mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(STUDY)),
+    )
 
 
 def _model(path: Path) -> bytes:
@@ -219,29 +336,55 @@ def _model(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _read_run_record(path: Path) -> Any:
-    place = path.parent / "fuzz" / "runs" / "one"
-    place.mkdir(parents=True, exist_ok=True)
-    path.rename(place / "run.json")
+def _read_run_folder(path: Path, name: str, facts: dict[str, Any]) -> Any:
+    """Read a run's folder, one of whose files is damaged, as `wsl run --resume`, `sync`, `ui` and `doctor` do."""
     home = path.parent / "fuzz"
+    shutil.rmtree(home, ignore_errors=True)
+    place = home / "runs" / "one"
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(sealed(facts))
+    path.rename(place / name)
     list(damaged_records(home))
-    run_folders.waiting(home)
-    return RunFolder(home, "one")
+    list(dead_folders(home))
+    for waiting in run_folders.waiting(home):
+        run_folders.entry_of(waiting)
+    folder = find_folder(home, "one")
+    children_of(RunFolder(home, "two"))
+    run_folders.entry_of(folder)
+    finished_trial(folder, 0)
+    folder.is_dead()
+    if name == "config.toml":
+        return interrupted(folder, load_plugins().registry)
+    return folder
 
 
-def _read_result(path: Path) -> Any:
+def _read_result(path: Path, job: Job) -> Any:
     """A damaged result counts as none, and is set aside."""
     folder = StudyFolder(path.parent, "fuzz")
     folder.create()
-    path.rename(folder.result_path("one"))
-    return folder.read_result("one")
+    path.rename(folder.result_path(job.id))
+    found = folder.read_result(job.id)
+    return None if found is None else (found.final, found.to_json())
+
+
+def _read_study_folder(path: Path, name: str) -> Any:
+    """Read a study's folder, one of whose files is damaged, as `wsl study resume` and `status` do."""
+    folder = StudyFolder(path.parent, "small")
+    folder.create()
+    (folder.path / "tasks").mkdir(exist_ok=True)
+    (folder.path / "study.toml").write_text(STUDY)
+    path.rename(folder.path / name)
+    try:
+        folder.read_study()
+        folder.data_digests()
+        folder.held_out()
+        for jobs in StartedTasks(folder.path / "tasks", folder.jobs / "checkpoints").all():
+            [job.id for job in jobs]
+    finally:
+        shutil.rmtree(folder.path)
 
 
 def _npy() -> bytes:
-    import io
-
-    import numpy as np
-
     file = io.BytesIO()
     np.save(file, np.eye(3))
     return file.getvalue()
@@ -289,7 +432,7 @@ def damage(dice: random.Random, content: bytes) -> bytes:
 def try_case(target: Target, dice: random.Random, folder: Path) -> str:
     """Read one damaged file; return 'read' or 'refused', and let everything else surface."""
     path = folder / f"case{target.suffix}"
-    path.write_bytes(damage(dice, dice.choice(target.samples)))
+    path.write_bytes(target.mutate(dice) if dice.random() < 0.5 else damage(dice, dice.choice(target.samples)))
     before = {item.name for item in folder.iterdir()}
     try:
         with in_time():

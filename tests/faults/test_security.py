@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import shutil
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,9 +14,8 @@ from click.testing import CliRunner
 from fault_tools import wsl
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import Server, free_port
+from servers import Server
 
-from tests.waiting import until
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.runs.folder import RunFolder, find_folder
 from wsl_toolkit.runs.tracking.store import Tracker, redact
@@ -166,52 +162,6 @@ def test_dependencies_are_audited_by_what_ci_runs() -> None:
     assert "make audit" in (ROOT / ".ci" / "run").read_text()
     assert ".ci/audit" in (ROOT / "Makefile").read_text()
     assert "pip_audit" in (ROOT / ".ci" / "audit").read_text()
-
-
-HOSTILE = ("mlflow", "numpy", "multiprocessing", "signal", "pickle", "socket", "threading", "uvicorn", "torch")
-COMMANDS = {
-    "ui": ("ui", "--no-open", "--port", "0"),
-    "study": ("study", "run", "study.toml", "--jobs", "1", "--quiet"),
-    "list": ("list",),
-}
-STUDY = """
-name = "hostile"
-trials = 1
-methods = ["cc"]
-training = { epochs = 1 }
-settings = [{ dataset = "digits", generator = "mcl-skewed", backbone = "linear" }]
-"""
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_runs_code_from_the_working_directory(command: str, first_home: Path, tmp_path: Path) -> None:
-    """Each hostile module leaves a mark if anybody imports it, and is then as useless as an empty one."""
-    for name in HOSTILE:
-        mark = tmp_path / "marks" / name
-        (tmp_path / f"{name}.py").write_text(f"import os\nos.makedirs({str(mark)!r}, exist_ok=True)\n")
-    shutil.copytree(first_home, tmp_path / "wsl-runs")
-    (tmp_path / "study.toml").write_text(STUDY)
-    arguments = list(COMMANDS[command])
-    if command == "ui":
-        arguments[-1] = str(free_port())
-    # As the `wsl` script does, whose own folder, not the working directory, is first on the path.
-    script = tmp_path.parent / f"wsl-{tmp_path.name}.py"
-    script.write_text("from wsl_toolkit.cli import main\nif __name__ == '__main__':\n    main()\n")
-    output = tmp_path.parent / f"said-{tmp_path.name}"
-    with output.open("w") as said:
-        started = subprocess.Popen(
-            [sys.executable, str(script), *arguments], cwd=tmp_path, stdout=said, stderr=subprocess.STDOUT
-        )
-        try:
-            if command == "ui":
-                until(lambda: "Stop with Ctrl-C" in output.read_text() or started.poll() is not None, seconds=240)
-                assert started.poll() is None, output.read_text()
-            else:
-                assert started.wait(500) == 0, output.read_text()
-        finally:
-            started.terminate()
-            started.wait(60)
-    assert not (tmp_path / "marks").exists(), sorted(path.name for path in (tmp_path / "marks").iterdir())
 
 
 def test_a_foreign_run_folder_does_not_choose_the_store_that_gets_the_users_token(tmp_path: Path) -> None:

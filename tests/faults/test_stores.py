@@ -101,7 +101,15 @@ def test_a_fit_that_the_store_did_not_take_is_kept_on_disk_and_delivered_by_sync
     assert "metric values" in wsl(workspace, "sync")
     (folder,) = folders(workspace)
     assert statuses(workspace) == ["FINISHED"]
-    assert history(workspace, folder.run_id).keys() == {"held_out/covering_rate", "held_out/approximated_accuracy"}
+    assert history(workspace, folder.run_id).keys() == {
+        "held_out/covering_rate",
+        "held_out/approximated_accuracy",
+        "held_out/set_log_loss",
+        "temperature",
+        "seconds",
+        "covering",
+        "trials",
+    }
     assert len(list((workspace / "wsl-runs" / "artifacts" / "models").rglob("model.safetensors"))) == 1
 
 

@@ -20,6 +20,7 @@ from slow_proxy import SlowProxy
 from test_kills import ARGUMENTS
 
 from tests.waiting import until
+from wsl_toolkit.runs.tracking.runs_table import table_numbers
 from wsl_toolkit.studies.tracking import KEY
 
 SMALL: dict[str, Any] = {
@@ -80,6 +81,8 @@ def assert_everything_once(workspace: Path, cells: int) -> None:
     for job, result in done.items():
         wanted = [(name, step, v) for name, values in result["history"].items() for step, v in enumerate(values, 1)]
         wanted.append(("candidates/mean_size", 1, result["mean_size"]))
+        final = {name: values[-1] for name, values in result["history"].items()}
+        wanted += [(name, 1, value) for name, value in table_numbers([final]).items()]
         assert sorted(stored[ids[f"job:{job}"]]) == sorted(wanted)
 
 

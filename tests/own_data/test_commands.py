@@ -21,7 +21,8 @@ def test_a_table_with_gaps_categories_and_accents_goes_through_all_commands(wsl,
     report = wsl.json("fit", zoo, *ZOO, "--out", "modèle", *QUICK, "--no-track", "--json")
     assert report["class_names"] == sorted(CLASSES)
     assert report["held_out"]["accuracy"] > 0.8
-    assert len(report["tried"]) == 4
+    assert len(report["tried"]) == 8
+    assert {each["model"] for each in report["tried"]} == {"linear"}
 
     frame = pd.read_csv(io.StringIO(wsl("predict", "modèle", zoo, "--id-column", "nom").stdout))
     assert list(frame.columns) == ["id", "label", "probability", *(f"p({name})" for name in sorted(CLASSES))]
@@ -135,3 +136,7 @@ def test_a_folder_of_images_with_a_table_of_candidates_goes_through_all_commands
     assert "004.png is not a readable image" in wsl.refused("audit", folder)
     (folder / "sub" / "004.png").unlink()
     assert "row 5, column 'file': there is no image 'sub/004.png'" in wsl.refused("audit", folder)
+
+
+def test_ones_own_data_are_not_thinned(wsl, zoo):
+    assert "not your own data" in wsl.refused("audit", zoo, *ZOO, "--imbalance", 10)

@@ -157,3 +157,99 @@ def test_too_small_a_part_to_watch_is_an_error() -> None:
     X, sets = np.eye(4), np.eye(4, dtype=bool)
     with pytest.raises(ValueError, match="leaves nothing to train on or to watch"):
         PartialLabelClassifier(early_stopping=True, validation_fraction=0.01).fit(X, sets)
+
+
+# ------------------------------------------------------------------------------------------------ scikit-learn's habits
+
+
+def test_a_weight_counts_as_often_as_an_example_is_there(blobs):
+    X, _, mask = blobs
+    times = np.random.default_rng(1).integers(0, 3, size=len(X))
+    one = quick(scale=False, batch_size=1000, lr=0.05)  # one batch, so that shuffling does not matter
+    weighted = clone(one).fit(X, mask, sample_weight=times)
+    repeated = clone(one).fit(np.repeat(X, times, axis=0), np.repeat(mask, times, axis=0))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), rtol=1e-3, atol=1e-5)
+    plain = clone(one).fit(X, mask)
+    all_alike = clone(one).fit(X, mask, sample_weight=np.full(300, 7.0))
+    np.testing.assert_allclose(all_alike.predict_proba(X), plain.predict_proba(X), rtol=1e-4, atol=1e-6)
+    assert np.abs(weighted.predict_proba(X) - plain.predict_proba(X)).max() > 1e-3
+    with pytest.raises(ValueError, match="zero"):
+        clone(one).fit(X, mask, sample_weight=np.zeros(300))
+    with pytest.raises(ValueError, match="Negative values"):
+        clone(one).fit(X, mask, sample_weight=-np.ones(300))
+    with pytest.raises(ValueError, match="works on whole batches, in which examples cannot be weighted"):
+        quick(estimator="cl-ga").fit(X, mask, sample_weight=times)
+
+
+def test_a_warm_start_goes_on_where_the_fit_before_ended(blobs):
+    X, y, mask = blobs
+    model = PartialLabelClassifier("cc", epochs=1, lr=0.05, warm_start=True)
+    losses = [model.fit(X, mask).loss_curve_[0] for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.9 * losses[0]
+    cold = PartialLabelClassifier("cc", epochs=1, lr=0.05)
+    assert cold.fit(X, mask).loss_curve_ == cold.fit(X, mask).loss_curve_
+    only_two = mask[:, :2][mask[:, :2].any(1)]
+    with pytest.raises(ValueError, match="2 columns for 4 classes"):
+        model.fit(X[: len(only_two)], only_two)
+    assert np.mean(model.fit(X, mask).predict(X) == y) > 0.5
+
+
+def test_partial_fit_learns_from_piece_after_piece(blobs):
+    X, y, mask = blobs
+    model = PartialLabelClassifier(lr=0.05, batch_size=20)
+    with pytest.raises(ValueError, match="the first call of partial_fit needs classes"):
+        model.partial_fit(X[:50], mask[:50])
+    for _ in range(6):
+        for start in range(0, 300, 50):
+            part = slice(start, start + 50)
+            model.partial_fit(X[part], mask[part], classes=[0, 1, 2, 3])
+    assert model.n_iter_ == 36
+    assert np.mean(model.predict(X) == y) > 0.9
+    with pytest.raises(ValueError, match="classes must be those of the first call"):
+        model.partial_fit(X[:50], mask[:50], classes=[1, 2, 3, 4])
+    sets = [{0, 1}] * 10  # of some classes only
+    assert model.partial_fit(X[:10], sets).classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_data_frames_give_names_to_features_and_classes(blobs):
+    import pandas as pd
+
+    X, y, mask = blobs
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    sets = pd.DataFrame(mask, columns=NAMES)
+    model = quick().fit(frame, sets)
+    assert model.feature_names_in_.tolist() == ["width", "height"]
+    assert model.classes_.tolist() == NAMES.tolist()
+    assert np.mean(model.predict(frame) == NAMES[y]) > 0.95
+    pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), quick(scale=False)).fit(frame, sets)
+    assert pipeline[-1].feature_names_in_.tolist() == ["width", "height"]
+    texts = pd.Series(["|".join(NAMES[j] for j in np.flatnonzero(row)) for row in mask])
+    assert np.array_equal(quick().fit(frame, texts).predict(frame), model.predict(frame))
+    texts[7] = None
+    with pytest.raises(ValueError, match="candidate set of example 7 is missing"):
+        quick().fit(frame, texts)
+    sets = sets.astype(float)
+    sets.iloc[3, 1] = np.nan
+    with pytest.raises(ValueError, match="candidate set of example 3 is missing"):
+        quick().fit(frame, sets)
+
+
+def test_history_log_probabilities_callbacks_and_printed_epochs(blobs, capsys):
+    from wsl_toolkit import Callback
+
+    class StopAtThree(Callback):
+        def on_epoch_end(self, record):
+            record.log("squared", record.epoch**2)
+            return record.epoch == 3
+
+    X, _, mask = blobs
+    model = quick(callbacks=[StopAtThree()], verbose=True, early_stopping=True, validation_fraction=0.2).fit(X, mask)
+    assert model.n_iter_ == 3
+    assert list(model.history_["epoch"]) == [1, 2, 3]
+    assert list(model.history_["squared"]) == [1, 4, 9]
+    assert "validation/covering_rate" in model.history_
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
+    assert np.isfinite(model.predict_log_proba(1e6 * X)).all()
+    assert capsys.readouterr().out.count("epoch ") == 3
+    assert clone(model).get_params()["verbose"] is True

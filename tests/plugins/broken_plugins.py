@@ -166,6 +166,12 @@ BROKEN: dict[str, Broken] = {
         source=generator("no-api", "return mask").replace('WSL_API = "1.0"', ""),
         warning='states no API version: write WSL_API = "1.0" in wsl_no_api',
     ),
+    "wsl-typo": Broken(
+        source=generator("typo", "return mask").replace(
+            "    def draw", "    def probabilty(self): ...\n\n    def draw"
+        ),
+        warning="generator 'typo' defines 'probabilty', which nobody calls: did you mean 'probability'? (wsl_typo.py:",
+    ),
     "wsl-heavy": Broken(
         source="import matplotlib\n" + generator("heavy", "return mask"), warning="imports matplotlib while loading"
     ),

@@ -9,6 +9,17 @@ import pytest
 from broken_plugins import BROKEN
 from plugin_environments import ROOT, Environment, build_wheels, make_environment, tiny_wheel
 
+ENVIRONMENTS = {"environment", "broken_environment"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of plugins that pip really installs are system tests, and share their environments in one process."""
+    for item in items:
+        if ENVIRONMENTS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.system)
+            item.add_marker(pytest.mark.xdist_group("pip"))
+
 
 @pytest.fixture(scope="session")
 def toolkit_wheel(shared_by_workers: Callable[..., Path]) -> Path:

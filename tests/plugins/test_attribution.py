@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from wsl_toolkit import Backbone
-from wsl_toolkit.errors import ConfigError, DivergedError, PluginError
-from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.data.loading import load_data
+from wsl_toolkit.errors import ConfigError, DataError, DivergedError, PluginError
+from wsl_toolkit.plugins.attribution import attributed, mark
 from wsl_toolkit.plugins.registry import Owner, Registry
+from wsl_toolkit.training.build import build_network
 
 SOURCE = """
 import sys
 from typing import ClassVar
 import attrs
-from wsl_toolkit import Backbone
+from wsl_toolkit import Backbone, Dataset, Estimator, Kind, Setting
 
 @attrs.frozen(kw_only=True)
 class Foreign(Backbone):
@@ -28,6 +32,24 @@ class Foreign(Backbone):
 
     def leave(self):
         sys.exit(3)
+
+
+@attrs.frozen(kw_only=True)
+class Method(Estimator):
+    name: ClassVar[str] = "method"
+    assumption: ClassVar[Setting] = Setting.ANY
+    kind: ClassVar[Kind] = Kind.HEURISTIC
+
+    def loss(self, logits, candidates, state):
+        return logits.sum(-1)
+
+
+@attrs.frozen(kw_only=True)
+class Files(Dataset):
+    name: ClassVar[str] = "files"
+
+    def load(self, data_dir):
+        return "nonsense"
 """
 
 
@@ -37,7 +59,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     exec(compile(SOURCE, "/somewhere/wsl_foreign.py", "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, "wsl_foreign", module)
     registry = Registry()
-    registry.add_all([("backbone", module.Foreign)], Owner("wsl-foreign", "1.2", "foreign"))
+    found = [("backbone", module.Foreign), ("estimator", module.Method), ("dataset", module.Files)]
+    registry.add_all(found, Owner("wsl-foreign", "1.2", "foreign"))
 
     class Ours(Backbone):
         name = "ours"
@@ -110,3 +133,65 @@ def test_a_broken_contract_gains_the_owner_once(registry: Registry) -> None:
 def test_divergence_is_laid_at_the_estimators_door_only(registry: Registry) -> None:
     with pytest.raises(DivergedError, match=r"^the loss became nan$"), attributed(registry, "backbone", "foreign"):
         raise DivergedError("the loss became nan")
+
+
+def test_a_network_of_torchs_parts_that_fails_is_the_backbones_fault_not_the_estimators(registry: Registry) -> None:
+    error = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    mark(error, "backbone")
+    with (
+        pytest.raises(
+            PluginError, match=r"RuntimeError: mat1 .* while backbone 'foreign' .* wsl_foreign\.py:"
+        ) as caught,
+        attributed(registry, "backbone", "foreign"),
+        attributed(registry, "estimator", "method"),
+    ):
+        raise error
+    assert caught.value.__cause__ is error
+    with (
+        pytest.raises(RuntimeError),
+        attributed(registry, "backbone", "ours"),
+        attributed(registry, "estimator", "method"),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize("error_type", [PluginError, DivergedError])
+def test_a_marked_error_gains_the_owner_of_its_own_role(registry: Registry, error_type: type[Exception]) -> None:
+    error = error_type("the network returned logits of shape (3,)")
+    mark(error, "backbone")
+    with (
+        pytest.raises(error_type, match=r"\(backbone 'foreign' is from plugin wsl-foreign 1\.2, wsl_foreign\.py:11\)"),
+        attributed(registry, "backbone", "foreign"),
+        attributed(registry, "estimator", "method"),
+    ):
+        raise error
+
+
+def test_a_dataset_that_returns_nonsense_is_named_with_plugin_file_and_line(registry: Registry, tmp_path: Path) -> None:
+    with pytest.raises(PluginError) as caught, attributed(registry, "dataset", "files"):
+        load_data(registry.create("dataset", "files", {}), tmp_path)
+    for part in ("dataset files: load returned str", "wsl_foreign.py:", "plugin wsl-foreign 1.2"):
+        assert part in str(caught.value)
+    with pytest.raises(DataError, match=r"wsl-foreign 1\.2, wsl_foreign\.py"), attributed(registry, "dataset", "files"):
+        raise DataError("made: inputs are torch.int64")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ("a network", "build returned str, not a torch.nn.Module"),
+        (torch.nn.ReLU(), "without parameters to train"),
+    ],
+)
+def test_a_backbone_that_builds_no_network_is_refused(made: Any, words: str) -> None:
+    class Odd(Backbone):
+        """An odd one."""
+
+        name = "odd"
+
+        def build(self, input_shape: tuple[int, ...], num_classes: int) -> Any:
+            return made
+
+    with pytest.raises(PluginError, match=f"backbone odd: .*{words}.*test_attribution") as caught:
+        build_network(Odd(), (3,), 2)
+    assert caught.value.wsl_role == "backbone"  # type: ignore[attr-defined]

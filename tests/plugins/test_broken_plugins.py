@@ -134,6 +134,7 @@ RUNS = {
     "raises-in-loss": ["--estimator", "raises-in-loss"],
     "nan-loss": ["--estimator", "nan-loss"],
     "wrong-loss": ["--estimator", "wrong-loss"],
+    "typo": ["--generator", "typo"],
     "sound-again": ["--generator", "sound"],
 }
 
@@ -166,8 +167,8 @@ def runs(
             2,
             "failed in estimator 'raises-in-loss', at wsl_raises_in_loss.py:18: ValueError: bad batch",
         ),
-        ("nan-loss", 4, "the loss became nan at step 1 of epoch 1"),
-        ("wrong-loss", 2, "while estimator 'wrong-loss' of plugin wsl-wrong-loss 1.2 was at work"),
+        ("nan-loss", 4, "the loss became nan at step 1 of epoch 1: the logits were finite"),
+        ("wrong-loss", 2, "estimator wrong-loss: loss must return one loss for each of"),
     ],
 )
 def test_a_plugin_that_fails_at_work_is_named_with_its_fault(
@@ -183,3 +184,9 @@ def test_a_sound_plugin_runs_before_and_after_all_that(runs: dict[str, Outcome])
     first, last = runs["sound"], runs["sound-again"]
     assert (first.code, last.code) == (0, 0), first.stderr + last.stderr
     assert json.loads(first.stdout)["mean"] == json.loads(last.stdout)["mean"]
+
+
+def test_a_run_with_a_component_that_looks_like_a_slip_says_so(runs: dict[str, Outcome]) -> None:
+    assert runs["typo"].code == 0, runs["typo"].stderr
+    assert "did you mean 'probability'?" in runs["typo"].stderr
+    assert "did you mean" not in runs["sound"].stderr

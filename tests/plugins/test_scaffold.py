@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from plugin_environments import Environment, Outcome, build_wheels
 
+from wsl_toolkit.cli import main
 from wsl_toolkit.cli.plugin_check import _report
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.plugins.loading import HOOKS
+from wsl_toolkit.plugins.loading import HOOKS, load
 from wsl_toolkit.plugins.scaffold import TEMPLATE, Names
 
 PROJECTS = {kind: f"wsl-fresh-{kind}" for kind in ROLES}
@@ -25,7 +31,7 @@ def projects(environment: Environment, tmp_path_factory: pytest.TempPathFactory)
     """One scaffolded project of each kind, built and installed with pip."""
     root = tmp_path_factory.mktemp("projects")
     made = environment.session(*(["plugin", "new", f"fresh-{kind}", "--kind", kind] for kind in PROJECTS), cwd=root)
-    assert [outcome.code for outcome in made] == [0] * 4, made
+    assert [outcome.code for outcome in made] == [0] * len(PROJECTS), made
     wheels = build_wheels(root / "dist", *(root / name for name in PROJECTS.values()))
     environment.install(*wheels)
     yield root
@@ -191,3 +197,49 @@ def test_without_the_extra_the_command_says_how_to_get_it(
     done = environment.run("wsl", "plugin", *arguments, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "pip install 'wsl-toolkit[plugins]'" in done.stderr
+
+
+def test_a_second_kind_is_added_to_a_project_and_both_load_and_pass_their_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for kind in ("estimator", "generator"):
+        made = CliRunner().invoke(main, ["plugin", "new", "twofold", "--kind", kind, "-q"])
+        assert made.exit_code == 0, made.output
+        assert made.output == "", "-q means quiet"
+    project = tmp_path / "wsl-twofold"
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    again = CliRunner().invoke(main, ["plugin", "new", "twofold", "--kind", "generator"])
+    assert again.exit_code == 2
+    assert "exists already, with a generator" in again.stderr
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+    monkeypatch.syspath_prepend(str(project / "src"))
+    loaded = load([EntryPoint(name="twofold", value="wsl_twofold", group="wsl_toolkit")])
+    (record,) = loaded.records
+    assert record.failure is None
+    assert record.components == {"generator": ("twofold",), "estimator": ("twofold",)}
+    assert record.warnings == ()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(project / "tests")],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(project / "src")},
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert (project / "tests" / "test_generator.py").is_file()
+
+
+def test_a_quiet_check_shows_what_failed_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    record = {"name": "p", "distribution": "wsl-p", "version": "1", "failure": None, "warnings": []}
+    checks = [
+        {"kind": "contract", "id": "x::TestEstimator::y", "name": f"test_{name}[p]", "outcome": outcome, "why": why}
+        for name, outcome, why in (("it_works", "passed", ""), ("it_is_pure", "failed", "it writes into logits"))
+    ]
+    counts = {"passed": 1, "failed": 1, "not applicable": 0, "skipped": 0}
+    _report([record], checks, counts, quiet=True)
+    shown = capsys.readouterr().out
+    assert "it is pure: it writes into logits" in shown
+    assert "it works" not in shown

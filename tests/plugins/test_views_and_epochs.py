@@ -232,7 +232,9 @@ def test_undeclared_state_after_an_epoch_is_refused() -> None:
         def after_epoch(self, candidates: Tensor, state: State) -> State:
             return {"nowhere": torch.zeros(())}
 
-    with pytest.raises(PluginError, match="'nowhere' was returned, which neither init_state nor init_shared declared"):
+    with pytest.raises(
+        PluginError, match="after_epoch returned 'nowhere', which neither init_state nor init_shared declares"
+    ):
         list(trainer(Forgetful()).epochs(1))
 
 

@@ -99,12 +99,33 @@ def test_a_stack_of_which_some_results_are_there_is_begun_again_as_it_was(
     states = run_in(long)
     expected = histories(states)
     jobs = states[0].searches[0].jobs
-    for job in jobs[1:]:
-        (tmp_path / "jobs" / f"{job.id}.json").unlink()
+    files = [next((tmp_path / "jobs").glob(f"{job.id}.*.json")) for job in jobs]
+    for file in files[1:]:
+        file.unlink()
     task = Task(jobs=jobs, data_dir=tmp_path)
     StartedTasks(tmp_path / "studies" / "long" / "tasks", tmp_path / "jobs" / "checkpoints").add(task)
-    kept = (tmp_path / "jobs" / f"{jobs[0].id}.json").read_bytes()
+    kept = files[0].read_bytes()
     again = run_in(long)
     assert histories(again) == expected
     assert {r.plan["stacked"] for s in again[0].searches for each in s.scored for r in each.results} == {3}
-    assert (tmp_path / "jobs" / f"{jobs[0].id}.json").read_bytes() == kept
+    assert files[0].read_bytes() == kept
+
+
+def test_the_last_family_of_cells_is_one_stack_too_and_no_record_of_a_task_is_left(
+    small: dict[str, Any], run_in: Callable[..., list[CellState]], tmp_path: Path
+) -> None:
+    """What is stacked follows from the results alone, so that a study killed anywhere goes on in the same stacks."""
+    from wsl_toolkit.studies.started_tasks import StartedTasks
+    from wsl_toolkit.studies.tasks import Task
+
+    generators = [{"name": "mcl-skewed", "alpha": alpha} for alpha in (0.5, 0.8)]
+    small["settings"] = [{"dataset": "digits", "generator": each, "backbone": "linear"} for each in generators]
+    small["trials"] = 3
+    states = run_in(small)
+    # The two settings' trials of one seed share their batches; the three trials of one setting would be one stack.
+    assert {result.plan["stacked"] for state in states for result in state.finished} == {2}
+    # As after a kill between a task's last result and the removal of its record.
+    started = StartedTasks(tmp_path / "studies" / "small" / "tasks", tmp_path / "jobs" / "checkpoints")
+    started.add(Task(jobs=tuple(state.finished[0].job for state in states), data_dir=tmp_path))
+    run_in(small)
+    assert started.all() == []

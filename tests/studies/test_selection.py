@@ -50,7 +50,9 @@ def digits_with_official_test_part() -> Data:
 
 def selection_jobs(small: dict[str, Any], home: Path) -> list[Job]:
     state = cell_state(
-        next(from_dict(small, "test").cells()), Results(StudyFolder(home, "small")), load_plugins().registry
+        next(from_dict(small, "test").cells()),
+        Results(StudyFolder(home, "small"), load_plugins().registry),
+        load_plugins().registry,
     )
     return list(state.missing)
 
@@ -276,7 +278,8 @@ def test_a_search_in_which_everything_diverges_says_so_and_stops_no_other_cell(
         run_in(small)
     study = from_dict(small, "test")
     wild, tame = (
-        cell_state(cell, Results(StudyFolder(tmp_path, "small")), load_plugins().registry) for cell in study.cells()
+        cell_state(cell, Results(StudyFolder(tmp_path, "small"), load_plugins().registry), load_plugins().registry)
+        for cell in study.cells()
     )
     assert not wild.done
     assert tame.done

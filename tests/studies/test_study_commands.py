@@ -73,6 +73,17 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     assert wsl("report", "small", "--out", "r.tex/inside.md").exit_code == 2
     assert json.loads(wsl("report", "small", "--json").stdout)["cells"][0]["metrics"]["test/accuracy"]["mean"] > 0
     assert wsl("report", "small", "--out", "all").stdout.count("\n") == len(list(Path("all").iterdir())) > 6
+    before = {path: path.read_bytes() for path in (Path("r.tex"), *Path("all").iterdir())}
+    for name in ("r.tex", "all"):
+        assert "--force" in wsl("report", "small", "--out", name).stderr
+        assert wsl("report", "small", "--out", name, "--against", "theirs.csv").exit_code == 2
+    refused = wsl("report", "small", "--out", "theirs.csv", "--against", "theirs.csv", "--force")
+    assert "would write over the input" in refused.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    Path("r.tex").write_text("mine")
+    assert wsl("report", "small", "--out", "r.tex", "--force").exit_code == 0
+    assert Path("r.tex").read_text().startswith("% small")
+    assert wsl("report", "small", "--out", "all", "--force").exit_code == 0
     stored = {path.name for path in (tmp_path / "wsl-runs" / "artifacts").rglob("report/*")}
     assert {"report.html", "report.md", "report.tex", "trials.csv", "accuracy.png"} <= stored
 

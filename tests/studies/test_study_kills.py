@@ -73,7 +73,7 @@ def check_against_undisturbed(small: dict[str, Any], run_in: Callable[..., list[
     runs = dict(zip(keys, found, strict=True))
     for state in undisturbed:
         for result in state.finished:
-            run_id = runs[f"job:{result.job.id}"].info.run_id
+            run_id = runs[f"job:{result.job.id}.{result.made_by}"].info.run_id
             for name, values in result.history.items():
                 history = tracker.client.get_metric_history(run_id, name)
                 assert [metric.step for metric in history] == [1, 2, 3]

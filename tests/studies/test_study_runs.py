@@ -12,13 +12,15 @@ import pytest
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.errors import ConfigError, InterruptedRunError
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.runs.tracking.runs_table import KEY
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.codes import results_of
 from wsl_toolkit.studies.description import Study, from_dict
-from wsl_toolkit.studies.driver import Driver
+from wsl_toolkit.studies.driver import Driver, study_states
 from wsl_toolkit.studies.executor import Event, Inline
 from wsl_toolkit.studies.store import StudyFolder, known_studies
-from wsl_toolkit.studies.tracking import KEY, StudyOutbox, experiment_name
+from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
 
 Run = Callable[..., list[CellState]]
 
@@ -50,8 +52,10 @@ def test_a_lost_result_is_computed_again_to_the_same_numbers_and_nothing_else_is
     states = run_in(small)
     before = files(tmp_path)
     victim = states[0].finished[1]
-    (tmp_path / "jobs" / f"{victim.job.id}.json").unlink()
-    damaged = tmp_path / "jobs" / f"{states[1].finished[0].job.id}.json"
+    folder = StudyFolder(tmp_path, "small")
+    lost = folder.result_path(victim.job.id, victim.made_by)
+    lost.unlink()
+    damaged = folder.result_path(states[1].finished[0].job.id, states[1].finished[0].made_by)
     damaged.write_text(damaged.read_text()[:100])
     again = run_in(small)
     # One model alone instead of two stacked is another plan: the same numbers, to float tolerance.
@@ -60,7 +64,7 @@ def test_a_lost_result_is_computed_again_to_the_same_numbers_and_nothing_else_is
         for name, values in new.history.items():
             assert values == pytest.approx(old.history[name], rel=1e-5)
     changed = {name for name, when in files(tmp_path).items() if before.get(name) != when}
-    assert changed == {f"{victim.job.id}.json", damaged.name, damaged.with_suffix(".damaged").name}
+    assert changed == {lost.name, damaged.name, damaged.with_suffix(".damaged").name}
 
 
 def test_a_study_uses_what_another_one_has_computed(small: dict[str, Any], run_in: Run, tmp_path: Path) -> None:
@@ -228,7 +232,7 @@ def test_a_study_is_one_experiment_of_parents_and_children_delivered_once(
     assert "test/accuracy_stderr" in cell.data.metrics
     assert cell.data.params["selected.lr"] == str(states[0].points[0]["lr"])
     trial = states[0].finished[0]
-    child = runs[f"job:{trial.job.id}"]
+    child = runs[outbox.key(trial)]
     assert child.data.tags["mlflow.parentRunId"] == cell.info.run_id
     assert child.data.params["estimator.name"] == "ppl"
     wanted = [(epoch, value) for epoch, value in enumerate(trial.history["test/accuracy"], start=1)]
@@ -245,13 +249,13 @@ def test_delivering_again_changes_nothing_and_a_half_delivered_run_is_completed(
     states = run_in(study, home=tracked.home, outbox=tracked.outbox(study))
     before = {key: run.info.run_id for key, run in tracked.runs().items()}
     trial = states[0].finished[0]
-    run_id = before[f"job:{trial.job.id}"]
+    run_id = before[tracked.outbox(study).key(trial)]
     # As if the driver had died after sending the metrics and before closing the run.
     tracked.tracker.client.update_run(run_id, status="SCHEDULED")
     outbox = tracked.outbox(study)
     run_in(study, home=tracked.home, outbox=outbox)
     assert {key: run.info.run_id for key, run in tracked.runs().items()} == before
-    assert tracked.runs()[f"job:{trial.job.id}"].info.status == "FINISHED"
+    assert tracked.runs()[outbox.key(trial)].info.status == "FINISHED"
     wanted = [(epoch, value) for epoch, value in enumerate(trial.history["train/risk"], start=1)]
     assert tracked.history(run_id, "train/risk") == wanted
 
@@ -274,16 +278,45 @@ def test_a_cell_shows_the_present_description_and_nothing_of_an_earlier_one(
     assert len(finals) == 3
     assert cell.data.metrics["test/accuracy_mean"] == pytest.approx(sum(finals) / 3)
     below = {key for key, run in runs.items() if run.data.tags.get("mlflow.parentRunId") == cell.info.run_id}
-    assert below == {f"job:{job.id}" for job in after.all_jobs()}
+    assert below == {outbox.key(result) for result in results_of(after)}
     (earlier,) = [run for key, run in runs.items() if key.startswith(f"earlier cell:{after.cell.label}")]
     assert earlier.info.run_name.endswith("(earlier description)")
     for trial in before.finished:
-        assert runs[f"job:{trial.job.id}"].data.tags["mlflow.parentRunId"] == earlier.info.run_id
+        assert runs[outbox.key(trial)].data.tags["mlflow.parentRunId"] == earlier.info.run_id
     # The same description again leaves everything where it is.
     outbox = tracked.outbox(changed)
     outbox.begin()
     run_in(changed, home=tracked.home, outbox=outbox)
     assert {key: run.info.run_id for key, run in tracked.runs().items()} == {k: r.info.run_id for k, r in runs.items()}
+
+
+def test_a_study_under_way_has_a_row_for_each_cell_with_the_numbers_so_far(
+    small: dict[str, Any], run_in: Run, tracked: Tracked
+) -> None:
+    small["name"] = "under-way"
+    study = from_dict(small, "test")
+    done = run_in(study, home=tracked.home)
+    first, second = done[0].finished
+    folder = StudyFolder(tracked.home, "under-way")
+    for lost in (second.job, *done[1].all_jobs()):  # as if the study had been stopped before these were done
+        for path in folder.jobs.glob(f"{lost.id}.*"):
+            path.unlink()
+    outbox = tracked.outbox(study)
+    outbox.begin()
+    for state in study_states(study, folder, load_plugins().registry):
+        outbox.update_cell(state)
+    rows = {key.partition(":")[2]: run for key, run in tracked.runs().items() if key.startswith("cell:")}
+    partly, untouched = (rows[state.cell.label] for state in done)
+    assert {run.info.status for run in rows.values()} == {"SCHEDULED"}
+    assert partly.data.metrics["trials"] == 1
+    assert partly.data.metrics["accuracy"] == pytest.approx(first.final["test/accuracy"], abs=5e-5)
+    assert "accuracy" not in untouched.data.metrics
+    shown = {"method": "cc", "data": "digits", "network": "linear", "generator": "mcl-skewed", "alpha": "0.8"}
+    assert untouched.data.tags.items() >= shown.items()
+    after = run_in(study, home=tracked.home, outbox=tracked.outbox(study))
+    row = tracked.runs()[f"cell:{after[0].cell.label}"]
+    assert (row.info.status, row.data.metrics["trials"]) == ("FINISHED", 2)
+    assert row.data.metrics["accuracy"] == pytest.approx(row.data.metrics["test/accuracy_mean"], abs=5e-5)
 
 
 def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
@@ -317,7 +350,7 @@ def test_a_store_that_goes_away_stops_nothing_and_gets_everything_on_resuming(
     for state in states:
         for trial in state.finished:
             wanted = [(epoch, value) for epoch, value in enumerate(trial.history["train/risk"], start=1)]
-            assert tracked.history(runs[f"job:{trial.job.id}"].info.run_id, "train/risk") == wanted
+            assert tracked.history(runs[outbox.key(trial)].info.run_id, "train/risk") == wanted
 
 
 def test_everything_that_the_oracle_selected_says_so_in_the_store(

@@ -1,4 +1,4 @@
-"""Sound components, and for each check of a contract one that breaks it, with what the check must say."""
+"""Sound components, and functions that break them, of which the catalogue of faults is made."""
 
 from __future__ import annotations
 
@@ -109,25 +109,6 @@ def no_probability(self: Any, sets: Tensor, x: Tensor, y: Tensor, num_classes: i
     return None
 
 
-GENERATORS = [
-    ({"draw": naive_draw}, "test_the_work_does_not_grow_with_the_number_of_examples", "it loops over examples"),
-    ({"draw": global_draw}, "test_the_same_seed_gives_the_same_sets", "torch's global random generator"),
-    ({"draw": skewed_draw}, "test_samples_match_the_probabilities", "do not follow the probabilities"),
-    ({"draw": singletons_only}, "test_samples_match_the_probabilities", "do not follow the probabilities"),
-    ({"draw": writing_draw}, "test_inputs_and_labels_are_left_alone", "x was written to"),
-    ({"draw": vector_draw}, "test_images_are_as_welcome_as_vectors", ""),
-    ({"draw": float_draw}, "test_the_mask_is_boolean_and_on_the_labels_device", "torch.float32"),
-    ({"draw": without_y}, "test_sets_hold_the_true_label_and_are_neither_empty_nor_full", "without the true label"),
-    ({"probability": double_probability}, "test_probabilities_are_a_law", "do not sum to one"),
-    ({"probability": single_probability}, "test_probabilities_are_a_law", "float32"),
-    ({"probability": no_probability}, "test_the_declared_setting_is_proven_by_enumeration", "nobody can prove it"),
-    ({"setting": Setting.PCPL}, "test_the_declared_setting_is_proven_by_enumeration", "declares PCPL, but lies in MCL"),
-    ({"check_classes": lambda self, k: None}, "test_too_few_classes_are_refused_in_words", ""),
-    ({"name": "Coin Toss"}, "test_it_has_a_name_and_a_sentence_that_says_what_it_is", "not kebab-case"),
-    ({"__doc__": Coin.__doc__}, "test_it_has_a_name_and_a_sentence_that_says_what_it_is", "no docstring of its own"),
-]
-
-
 def loss_of(function: Any) -> dict[str, Any]:
     return {"loss": lambda self, logits, candidates, state: function(self, logits, candidates, state)}
 
@@ -193,65 +174,6 @@ def forgetful() -> dict[str, Any]:
 TICKS = itertools.count()
 
 
-ESTIMATORS = [
-    (loss_of(naive_loss), "test_loss_gradient_and_state_are_finite_at_extremes", "is not finite at"),
-    (
-        loss_of(quotient_loss),
-        "test_loss_gradient_and_state_are_finite_at_extremes",
-        "the gradient by logits is not finite at one logit 51, the rest -51",
-    ),
-    (loss_of(centred_loss), "test_an_examples_loss_does_not_depend_on_its_neighbours", "batch of one"),
-    (loss_of(detached_loss), "test_the_gradient_is_that_of_the_loss", "Jacobian mismatch"),
-    (loss_of(random_loss), "test_functions_are_pure", "torch's global random generator"),
-    (loss_of(writing_loss), "test_functions_are_pure", "was written to"),
-    (loss_of(branching_loss), "test_many_models_stack_under_vmap_or_it_says_that_they_do_not", "vmap"),
-    (loss_of(flat_loss), "test_it_learns", "reach an accuracy"),
-    (forgetful(), "test_training_goes_on_from_a_checkpoint_to_the_same_bits", "differs after resuming"),
-    (loss_of(lambda *a: Plain.loss(*a).mean()), "test_the_loss_is_one_number_an_example", "shape ()"),
-    (loss_of(lambda *a: Plain.loss(*a).float()), "test_the_loss_is_one_number_an_example", "torch.float32 losses"),
-    (loss_of(average_loss), "test_the_promise_is_proven_by_enumeration", "its bias is"),
-    ({"assumption": Setting.GENERAL}, "test_the_promise_is_proven_by_enumeration", "in general its bias is"),
-    ({"assumption": Setting.MCL}, "test_the_assumption_is_the_widest", "it is unbiased in CMM too"),
-    (
-        {"kind": Kind.UPPER_BOUND, **loss_of(low_loss)},
-        "test_the_promise_is_proven_by_enumeration",
-        "below the risk",
-    ),
-    (
-        {"kind": Kind.CONSISTENT, **loss_of(lambda *a: -Plain.loss(*a).clamp(max=3))},
-        "test_the_promise_is_proven_by_enumeration",
-        "misses the likeliest class",
-    ),
-    ({"update_when": "never"}, "test_update_returns_state_that_was_declared", "never stored"),
-    (
-        {"update": lambda self, f, s, state: {"q": f}},
-        "test_update_returns_state_that_was_declared",
-        "neither init_state nor init_shared",
-    ),
-    (
-        {"update": lambda self, f, s, state: {"r": torch.softmax(f, -1)}},
-        "test_update_returns_state_that_was_declared",
-        "not 0 off the candidates",
-    ),
-    (
-        {"update": lambda self, f, s, state: {"r": torch.softmax(f, -1).double()}},
-        "test_update_returns_state_that_was_declared",
-        "changes from torch.float32 to torch.float64",
-    ),
-    *(
-        ({"after_epoch": back}, "test_looking_back_is_pure_and_returns_state_that_was_declared", reason)
-        for back, reason in (
-            (lambda self, s, state: {"q": state["r"]}, "neither init_state nor init_shared"),
-            (lambda self, s, state: {"r": state["r"].sum(0)}, "as torch.float32 (5,), init as torch.float32 (7, 5)"),
-            (lambda self, s, state: {"r": state["r"] / 0}, "is not finite"),
-            (lambda self, s, state: {"r": torch.rand_like(state["r"])}, "global random generator"),
-            (lambda self, s, state: {"r": state["r"] + next(TICKS)}, "give another 'r'"),
-            (lambda self, s, state: {"r": state["r"].zero_()}, "after_epoch wrote to 'r'"),
-        )
-    ),
-]
-
-
 @attrs.frozen(kw_only=True)
 class Small(Backbone):
     """A small network."""
@@ -289,21 +211,6 @@ def hidden_weight(self: Any, shape: tuple[int, ...], classes: int) -> nn.Module:
     return Wrapped(Small.build(self, shape, classes), lambda network, x: secret * network(x))
 
 
-BACKBONES = [
-    (
-        {"build": lambda self, shape, k: Small.build(self, shape, k + 1)},
-        "test_inputs_become_one_logit_a_class",
-        "(4, 3)",
-    ),
-    ({"build": seeded}, "test_the_seed_rules_the_initialisation", "another seed gave the same"),
-    (wrapped(lambda f, x: f(x)), "test_every_parameter_gets_a_gradient", "parameter idle.weight gets no gradient"),
-    (wrapped(lambda f, x: f(x) - f(x).mean(0)), "test_an_input_is_judged_alone_in_evaluation", "batches matter"),
-    (wrapped(lambda f, x: f(x.mul_(1.1))), "test_inputs_are_left_alone", "writes into its inputs"),
-    ({"build": hidden_weight}, "test_weights_survive_a_checkpoint_and_a_copy", "something else"),
-    ({"build": lambda self, shape, k: "a network"}, "test_inputs_become_one_logit_a_class", "returned str"),
-]
-
-
 @attrs.frozen(kw_only=True)
 class Made(Dataset):
     """A made dataset."""
@@ -319,25 +226,3 @@ class Made(Dataset):
 
 def few(data: Data) -> Data:
     return attrs.evolve(data, x=data.x[:2], y=data.y[:2])  # type: ignore[index]
-
-
-DATASETS = [
-    ({"load": lambda self, d: few(Made.load(self, d))}, "test_it_can_be_split_and_scaled", "too few"),
-    ({"load": lambda self, d: Made.load(self, d).x}, "test_it_loads_sound_data", "returned Tensor"),
-    (
-        {"load": lambda self, d: attrs.evolve(Made.load(self, d), num_classes=4)},
-        "test_it_loads_sound_data",
-        "no example is of class 3",
-    ),
-    (
-        {"load": lambda self, d: attrs.evolve(Made.load(self, d), x=torch.randn(60, 5))},
-        "test_it_loads_the_same_data_every_time",
-        "global random generator",
-    ),
-    ({"load": lambda self, d: (d / "x.csv").read_text()}, "test_missing_files_are_said_in_words", "raise DataError"),
-    (
-        {"load": lambda self, d: attrs.evolve(Made.load(self, d), x=torch.randn(60, 5).long())},
-        "test_it_loads_sound_data",
-        "inputs are torch.int64",
-    ),
-]

@@ -11,6 +11,7 @@ from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION
 from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
 from wsl_toolkit.testing.common import ComponentContract
+from wsl_toolkit.testing.declared import made_as_declared
 
 
 def built_in(role: str) -> list[Any]:
@@ -23,13 +24,6 @@ def built_in(role: str) -> list[Any]:
     ]
 
 
-TRAINING: dict[str, dict[str, float]] = {
-    "dirk": {"epochs": 30},  # soft targets from a teacher that follows slowly
-    "idgp": {"epochs": 20, "learning_rate": 0.01},  # six losses of three views are summed
-}
-"""For whom the contract's small training problem is too short or its learning rate too high."""
-
-
 class TestGenerators(GeneratorContract):
     @pytest.fixture(params=built_in("generator"))
     def component(self, request: pytest.FixtureRequest) -> Any:
@@ -39,9 +33,7 @@ class TestGenerators(GeneratorContract):
 class TestEstimators(EstimatorContract):
     @pytest.fixture(params=built_in("estimator"))
     def component(self, request: pytest.FixtureRequest) -> Any:
-        for name, value in TRAINING.get(request.param.name, {}).items():
-            setattr(self, name, value)
-        return request.param
+        return made_as_declared(type(request.param), self)
 
 
 class TestBackbones(BackboneContract):

@@ -12,6 +12,7 @@ from test_stacking import assert_same_trajectory, family, train_alone
 from torch import Tensor, nn
 
 from wsl_toolkit import Estimator, Kind, Setting, State
+from wsl_toolkit.errors import PluginError
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.stacking import group, why_not
@@ -118,14 +119,17 @@ def test_a_third_partys_pure_estimator_is_stacked(
         (NeedsMore, "estimator needs-more needs features"),
     ],
 )
-def test_one_that_breaks_the_contract_trains_alone_and_is_told_why(
+def test_one_that_cannot_be_stacked_trains_alone_or_is_refused_and_is_told_why(
     make_trainer: MakeTrainer, cls: type[Estimator], reason: str
 ) -> None:
     together, alone = (family(make_trainer, cls(), "linear", own=False) for _ in range(2))
     found = why_not(together)
     assert found is not None
     assert reason in found
-    if cls is not NeedsMore:  # it needs a network that this family does not have
+    if cls in (Noisy, Scribbler):  # neither is a function of its arguments, alone or stacked
+        with pytest.raises(PluginError, match=f"estimator {cls.name}: loss (drew from|wrote to)"):
+            list(train_stacked(together, 1))
+    elif cls is not NeedsMore:  # it needs a network that this family does not have
         assert [each.alone_because for each in group(together)] == [found] * 4
         list(train_stacked(together, 2))
         train_alone(alone, 2)

@@ -28,6 +28,12 @@ CASES: list[tuple[str, dict, Setting]] = [
     ("flip", {"q": 0.5}, Setting.PCPL),
     ("flip", {"q": 0.9}, Setting.MCL),
     ("flip", {"q": 0.0}, Setting.MCL),
+    ("annotators", {}, Setting.MCL),
+    ("annotators", {"abilities": (0.6, 0.2, 0.9, 0.4, 1.0), "combine": "vote"}, Setting.MCL),
+    ("annotators", {"abilities": (0.3,) * 6}, Setting.MCL),
+    ("flip-superclass", {}, Setting.CMM),
+    ("flip-superclass", {"q": 0.2, "groups": "0 {last}|1-{before_last}"}, Setting.CMM),
+    ("flip-superclass", {"q": 1.0}, Setting.CMM),
     ("cl-biased", {}, Setting.GENERAL),
     ("cl-biased", {"matrix": "uniform"}, Setting.CL),
     ("cl-biased", {"ratio": 3.0}, Setting.GENERAL),
@@ -38,17 +44,20 @@ CASES: list[tuple[str, dict, Setting]] = [
     ("flip-instance", {}, Setting.GENERAL),
     ("flip-instance", {"rate": 0.9}, Setting.GENERAL),
     ("flip-instance", {"rate": 0.1, "epochs": 1}, Setting.GENERAL),
+    ("flip-instance", {"rate": 0.5, "scale": "mean-all"}, Setting.GENERAL),
+    ("flip-instance", {"rate": 1.0, "scale": "max"}, Setting.GENERAL),
     ("noisy", {}, Setting.ANY),
     ("noisy", {"eta": 0.0, "wraps": "pcpl"}, Setting.PCPL),
     ("noisy", {"eta": 1.0, "wraps": "flip-class"}, Setting.ANY),
     ("noisy", {"eta": 0.3, "wraps": "mcl", "options": "sizes=0.5,0.5"}, Setting.ANY),
 ]
-"""Name, parameters ('{last}' stands for the last class), and the smallest region it lies in for K = 3, 4, 5."""
+"""Name, parameters ('{last}' is the last class, '{before_last}' that before it), smallest region for K = 3, 4, 5."""
 
 
 def create(name, num_classes=4, **values):
     """Return a configured built-in."""
-    filled = {k: v.format(last=num_classes - 1) if isinstance(v, str) else v for k, v in values.items()}
+    named = {"last": num_classes - 1, "before_last": num_classes - 2}
+    filled = {k: v.format(**named) if isinstance(v, str) else v for k, v in values.items()}
     return load_plugins().registry.create("generator", name, filled)
 
 

@@ -258,3 +258,19 @@ def test_flat_features_are_refused_with_what_to_use_instead(backbone):
 def test_tiny_images_are_refused_with_the_smallest_that_fits(backbone):
     with pytest.raises(ConfigError, match=r"needs images of at least \d+×\d+ pixels, not 3×40"):
         backbone.build((1, 3, 40), 10)
+
+
+@pytest.mark.parametrize("name", ["resnet32", "densenet22"])
+@pytest.mark.parametrize("initialisation", ["fan-in", "fan-out"])
+def test_convolutions_begin_normal_with_the_variance_of_the_fan_that_was_asked_for(name, initialisation):
+    from wsl_toolkit.plugins.loading import load_plugins
+
+    torch.manual_seed(0)
+    backbone = load_plugins().registry.create("backbone", name, {"initialisation": initialisation})
+    convolutions = [m for m in backbone.build((3, 32, 32), 10).modules() if isinstance(m, torch.nn.Conv2d)]
+    for module in convolutions:
+        channels = module.in_channels if initialisation == "fan-in" else module.out_channels
+        fan = channels * module.kernel_size[0] * module.kernel_size[1]
+        n = module.weight.numel()
+        assert abs(module.weight.var().item() * fan / 2 - 1) < 6 * (2 / n) ** 0.5
+    assert any(m.in_channels != m.out_channels for m in convolutions)

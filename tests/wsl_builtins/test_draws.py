@@ -41,7 +41,7 @@ def test_the_same_stream_gives_the_same_sets_and_no_other_randomness_is_touched(
     first, again = (create(name, 6, **values).sample(x, y, 6, torch.Generator().manual_seed(3)) for _ in range(2))
     other = create(name, 6, **values).sample(x, y, 6, torch.Generator().manual_seed(4))
     assert first == again
-    fixed = {("flip", 0.0), ("flip-class", 1.0)}
+    fixed = {("flip", 0.0), ("flip-class", 1.0), ("flip-superclass", 1.0)}
     deterministic = (name, values.get("q", values.get("rate"))) in fixed or values.get("partitions") == "0 1|2-{last}"
     assert (first == other) is deterministic
     assert torch.equal(torch.get_rng_state(), before)

@@ -108,3 +108,39 @@ def test_leverage_and_candidate_weight_scale_their_own_term():
     assert torch.allclose(parts[2, 3], 2 * parts[1, 0] + 3 * parts[0, 1])
     assert bool((parts[1, 0] > 0).all())
     assert bool((parts[0, 1] > 0).all())
+
+
+def test_gradient_ascent_as_released_weighs_each_negative_risk_by_the_count_of_its_label():
+    rng = torch.Generator().manual_seed(3)
+    excluded = torch.tensor([0, 0, 0, 1, 2, 2])
+    mask = torch.ones(6, 4, dtype=torch.bool).scatter_(1, excluded.unsqueeze(1), False)
+    logits = 8 * torch.randn(6, 4, generator=rng, dtype=torch.float64)
+    logits[torch.arange(6), excluded] -= 15
+    logits.requires_grad_()
+    released = REGISTRY.create("estimator", "cl-ga", {"weights": "count"})
+    shared = released.init_shared(CandidateSets.from_mask(mask))
+    risks = released.partial_risks(logits, mask, shared)
+    negative = (risks < 0).nonzero().flatten().tolist()
+    assert len(negative) > 1
+    counts = [3, 1, 2, 0]
+    (expected,) = torch.autograd.grad(-sum(counts[j] * risks[j] for j in negative), logits, retain_graph=True)
+    objective = released.objective(logits, mask, shared)
+    (found,) = torch.autograd.grad(objective, logits)
+    assert torch.allclose(found, expected)
+    assert objective.item() == pytest.approx(risks.sum().item())
+    (printed,) = torch.autograd.grad(make("cl-ga").objective(logits, mask, shared), logits)
+    assert not torch.allclose(found, printed)
+
+
+def test_gradient_ascent_as_released_descends_where_only_a_label_that_the_batch_lacks_is_negative():
+    mask = torch.tensor([[True, False, True], [True, True, False]])
+    logits = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
+    released = REGISTRY.create("estimator", "cl-ga", {"weights": "count"})
+    state = {"prior": torch.tensor([0.0, 0.5, 0.5])}
+    risks = torch.tensor([-1.0, 0.5, 2.0], dtype=torch.float64)
+    from wsl_builtins.estimators.cl import ascended
+
+    leaf = risks.clone().requires_grad_()
+    (step,) = torch.autograd.grad(ascended(leaf, torch.tensor([0.0, 1.0, 1.0])), leaf)
+    assert step.tolist() == [1, 1, 1]
+    assert torch.isfinite(released.objective(logits, mask, state))

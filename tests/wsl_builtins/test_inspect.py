@@ -180,6 +180,8 @@ def test_the_map_lists_every_generator_in_its_region():
         "mcl-skewed": "MCL",
         "pcpl-symmetric": "MCL",
         "flip": "MCL",
+        "annotators": "MCL",
+        "flip-superclass": "CMM",
         "partition": "CMM",
         "query": "CMM",
         "proper-instance": "PPL",

@@ -16,11 +16,13 @@ from wsl_toolkit.theory.proofs import prove
 from wsl_toolkit.theory.sampling_tests import check_samples, examine
 
 BUILT_IN = [
+    "annotators",
     "cl",
     "cl-biased",
     "flip",
     "flip-class",
     "flip-instance",
+    "flip-superclass",
     "mcl",
     "mcl-skewed",
     "noisy",
@@ -208,3 +210,10 @@ def test_noisy_loses_the_true_label_with_probability_eta_and_keeps_the_sizes():
     assert torch.allclose(kept, torch.full_like(kept, 1 - eta))
     by_size = torch.nn.functional.one_hot(sets.sum(1), k).double()
     assert torch.allclose(torch.einsum("nsk,sc->nkc", plain, by_size), torch.einsum("nsk,sc->nkc", spoilt, by_size))
+
+
+@pytest.mark.parametrize(("name", "values", "rank"), [("partition", {}, 3), ("mcl-skewed", {}, 5)])
+def test_what_the_sets_tell_of_p_has_the_dimension_that_the_page_says(name, values, rank):
+    """p(s|x) = Σ_y p(s|x,y) p(y|x): p(y|x) is identified where that map has rank K."""
+    table = law(create(name, 5, **values), torch.zeros(1, 1), 5)[0]
+    assert int(torch.linalg.matrix_rank(table)) == rank

@@ -26,7 +26,10 @@ def test_pico(epoch: float) -> None:
             target, contrast = targets[i], parts.own(i, 0.07)
         else:
             nearest = literal.best(parts.affinity(i), s[i])
-            target, contrast = decayed(targets[i], at(nearest), 0.95 - 0.15 * epoch / 10), parts.supervised(i, 0.07)
+            target, contrast = (
+                decayed(targets[i], at(nearest), 0.95 - 0.15 * (epoch - 1) / 10),
+                parts.supervised(i, 0.07),
+            )
         expected.append(literal.cross_entropy(target, p[i]) + 0.5 * contrast)
     matches(pico, batch, expected)
 
@@ -98,7 +101,7 @@ def test_pico_plus(epoch: float) -> None:
     old = batch.state["target"].tolist()
     if epoch < 5:
         return matches(plus, batch, [literal.cross_entropy(old[i], p[i]) + 0.5 * parts.own(i, 0.07) for i in range(B)])
-    decay = 0.95 - 0.15 * min(epoch / 10, 1)
+    decay = 0.95 - 0.15 * min(max(epoch - 1, 0) / 10, 1)
     target = [decayed(old[i], at(literal.best(parts.affinity(i), s[i])), decay) for i in range(B)]
     guess = [literal.softmax([a / 0.3 for a in parts.affinity(i)]) for i in range(B)]
     goal = [target[i] if r[i] else guess[i] for i in range(B)]

@@ -171,9 +171,9 @@ def test_idgp(epoch: float) -> None:
     matches(idgp, batch, expected)
 
 
-@pytest.mark.parametrize("epoch", [2.0, 12.0])
-def test_valen(epoch: float) -> None:
-    valen = Valen(warm_up=10, neighbours=2, prior=0.3, encoding=0.7, teaching=1.3, reconstruction=2.0)
+@pytest.mark.parametrize(("epoch", "weight"), [(2.0, 0.01), (12.0, 0.01), (12.0, 1.0)])
+def test_valen(epoch: float, weight: float) -> None:
+    valen = Valen(warm_up=10, neighbours=2, prior=0.3, encoding=0.7, teaching=1.3, reconstruction=2.0, inputs=weight)
     batch = made(valen, epoch)
     graph = [[0, 1, 9], [1, 0, 2], [2, 3, 5], [3, 8, 9], [4, 5, 0], [5, 4, 1]]
     batch.state["neighbours"] = torch.tensor(graph)
@@ -192,7 +192,7 @@ def test_valen(epoch: float) -> None:
     for i in range(B):
         hidden = [max(0.0, literal.dot(row, d[i]) + bias) for row, bias in zip(w1, b1, strict=True)]
         decoded = [literal.dot(row, hidden) + bias for row, bias in zip(w2, b2, strict=True)]
-        loss = 0.01 * sum((x - y) ** 2 for x, y in zip(decoded, inputs[i], strict=True)) / len(decoded)
+        loss = weight * sum((x - y) ** 2 for x, y in zip(decoded, inputs[i], strict=True)) / len(decoded)
         sigmoids = [1 / (1 + math.exp(-x)) for x in d[i]]
         loss += 0.01 * -sum(math.log(q if inside else 1 - q) for q, inside in zip(sigmoids, s[i], strict=True)) / K
         alike = literal.softmax([1 / (1 + math.exp(-literal.dot(d[i], d[j]))) for j in range(B)])

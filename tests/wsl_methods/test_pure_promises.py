@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pure_literals as literal
@@ -152,3 +153,16 @@ def test_cpe_trains_its_matrix_and_keeps_what_is_forbidden() -> None:
     assert torch.equal(end.diagonal(), torch.zeros(4))
     assert float((end - start).abs().max()) > 1e-3
     assert model.eval()(x).shape == (50, 4)
+
+
+@pytest.mark.parametrize("num_classes", [3, 5])
+def test_cpe_probabilities_of_a_decoding_network_stay_below_the_documented_bound(num_classes: int) -> None:
+    from wsl_methods.cpe_networks import Decoded
+
+    logits = 50 * torch.eye(num_classes)
+    rows = torch.roll(torch.eye(num_classes), 1, dims=1)  # every class excludes the next one: rows at distance 2
+    shown = torch.softmax(Decoded(torch.nn.Identity(), rows).eval()(logits), dim=-1)
+    bound = 1 / (1 + (num_classes - 1) * math.exp(-2))
+    assert shown.amax().item() == pytest.approx(bound, abs=1e-6)
+    if num_classes == 3:
+        assert round(bound, 3) == 0.787

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import is_quiet, json_option, seed_option, tell
+from wsl_toolkit.cli.common import force_option, is_quiet, json_option, seed_option, tell
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import (
     DataCommand,
     chooser,
     data_argument,
-    force_option,
     inputs_of,
     load_data,
     show_understood,
 )
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 if TYPE_CHECKING:
     from wsl_toolkit.own_data.audit.report import Audit
@@ -43,11 +43,10 @@ COLOURS = {"refuted": "red", "not refuted": "green", "not testable": "dim"}
 def audit(data: Path, **options: Any) -> None:
     """Count what is in the candidate sets, test every setting's assumption on them, and order the estimators."""
     from wsl_toolkit.cli.progress import steps
-    from wsl_toolkit.own_data import result_files
     from wsl_toolkit.own_data.audit import report
 
     if options["html"]:
-        result_files.check_file(options["html"], inputs_of(data, options), force=options["force"])
+        output_paths.check_file(options["html"], inputs_of(data, options), force=options["force"])
     with steps(("reading", *report.STEPS), quiet=is_quiet()) as begin:
         begin("reading")
         loaded = load_data(data, options)

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import is_quiet, json_option
+from wsl_toolkit.cli.common import force_option, is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import (
     DataCommand,
+    budget_option,
     chooser,
     data_argument,
-    force_option,
     inputs_of,
     raw_option,
     read_and_choose,
     training_options,
 )
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,7 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @force_option
 @raw_option
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="Parts of the data.")
+@budget_option("quick")
 @training_options
 @json_option
 def clean(data: Path, **options: Any) -> None:
@@ -47,7 +49,7 @@ def clean(data: Path, **options: Any) -> None:
     from wsl_toolkit.system.signals import listening
 
     result_files.check_ending(options["out"])
-    result_files.check_file(options["out"], inputs_of(data, options), force=options["force"])
+    output_paths.check_file(options["out"], inputs_of(data, options), force=options["force"])
     registry = load_plugins().registry
     loaded, chosen = read_and_choose(data, options)
     with progress(quiet=is_quiet()) as listener, listening() as stop:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +71,20 @@ def _keep(key: str) -> Callable[[click.Context, click.Parameter, bool], None]:
             if key == QUIET and not sys.warnoptions:
                 # Libraries' advice to programmers (torch's, say); our own warnings do not go through this module.
                 ctx.with_resource(warnings.catch_warnings(action="ignore"))
+                ctx.with_resource(_quiet_children())
 
     return keep
+
+
+@contextlib.contextmanager
+def _quiet_children() -> Iterator[None]:
+    """Have processes that are started meanwhile (a study's workers) ignore such advice, too."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONWARNINGS") if before is None else os.environ.update(PYTHONWARNINGS=before)
 
 
 def is_quiet() -> bool:
@@ -92,3 +106,8 @@ def tell(text: str) -> None:
     """Say what was done, on standard error, to those who did not ask for quiet."""
     if not is_quiet():
         click.echo(printable(text), err=True)
+
+
+force_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--force", is_flag=True, help="Replace what an earlier call wrote."
+)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import is_quiet, json_option, tracking_uri_option
+from wsl_toolkit.cli.common import force_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.own_data import (
     DataCommand,
+    budget_option,
     chooser,
     data_argument,
-    force_option,
     inputs_of,
     read_and_choose,
     show_understood,
@@ -23,7 +23,7 @@ from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
-    from wsl_toolkit.own_data.fitting import FitOptions, Fitted, HeldOut
+    from wsl_toolkit.own_data.fitting import Fitted, HeldOut
     from wsl_toolkit.own_data.model_file import Model
 
 EPILOG = """\b
@@ -34,11 +34,14 @@ Examples:
   mlflow models serve -m bird-model --env-manager local
 """
 
+MOST_TRIED = 8
+
 
 @click.command("fit", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
 @data_argument
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The folder to write the model to.")
 @force_option
+@budget_option("normal")
 @training_options
 @click.option("--refit", is_flag=True, help="After the report, train on all examples with the chosen settings.")
 @click.option("--no-track", is_flag=True, help="Do not record the fit in MLflow.")
@@ -48,8 +51,9 @@ Examples:
 def fit(data: Path, **options: Any) -> None:
     """Train a classifier, report how it does on held-out examples, and write a model that takes raw rows.
 
-    The estimator is the audit's first choice, learning rate and weight decay are selected by approximated accuracy on
-    held-out partial labels. True labels, where some are known, are read for the report alone.
+    What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables.
+    The one that makes held-out candidate sets likeliest is taken. Networks learn by the audit's first choice of an
+    estimator. True labels, where some are known, are read for the report alone, unless --use-known-labels is given.
     """
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.own_data import fitting, model_file, serving
@@ -70,42 +74,73 @@ def fit(data: Path, **options: Any) -> None:
         about["sheet"] = options["sheet"]
     model = model_file.model_from(fitted, loaded, about)
     serving.write_folder(model, options["out"], loaded.x[:2], force=options["force"])
-    run_id = None if options["no_track"] else _track(options, data, model, loaded)
+    run_id = None if options["no_track"] else _track(options, data, model, loaded, fitted.seconds)
     if options["as_json"]:
         understood = None if loaded.understood is None else loaded.understood.to_dict()
         found = {"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)}
         print_json({**found, "understood": understood})
     elif not is_quiet():
-        _show(options["out"], chosen, fitted, report, run_id)
+        _show(options["out"], fitted, report, run_id)
 
 
-def _track(options: dict[str, Any], data: Path, model: Model, loaded: Data) -> str:
+def _track(options: dict[str, Any], data: Path, model: Model, loaded: Data, seconds: float) -> str:
     """Record the fit in MLflow with the model, which serves as it is."""
     from wsl_toolkit.own_data.serving import record_fit
     from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     tracker = Tracker(choose_uri(options["tracking_uri"]), options["experiment"] or f"wsl-{data.stem}")
-    return record_fit(tracker, model, loaded.x[:2], data.name, loaded.digest())
+    return record_fit(tracker, model, loaded.x[:2], data.name, loaded.digest(), seconds)
 
 
-def _show(out: Path, chosen: FitOptions, fitted: Fitted, report: HeldOut, run_id: str | None) -> None:
+def _show(out: Path, fitted: Fitted, report: HeldOut, run_id: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=f"{chosen.estimator.name} with {chosen.backbone.name}", title_justify="left", show_header=False)
+    screen = console()
+    _show_tried(fitted)
+    table = Table(title="On held-out examples", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    table.add_row("held-out examples", f"{report.examples:,}")
-    table.add_row("covering rate", f"{report.covering_rate:.4f}")
-    table.add_row("approximated accuracy", f"{report.approximated_accuracy:.4f}")
+    rows = {"examples": f"{report.examples:,}"}
     if report.accuracy is not None:
-        table.add_row(f"accuracy ({report.known_labels:,} known true labels)", f"{report.accuracy:.4f}")
-    training = fitted.training
-    table.add_row("learning rate, weight decay", f"{training.lr:g}, {training.weight_decay:g}")
-    table.add_row("epochs, batch size", f"{training.epochs}, {training.batch_size}")
-    screen = console()
+        rows[f"accuracy ({report.known_labels:,} known true labels)"] = f"{report.accuracy:.4f}"
+    rows["covering rate"] = f"{report.covering_rate:.4f}"
+    rows["log loss of the sets"] = f"{report.set_log_loss:.4f}"
+    rows["temperature"] = f"{fitted.temperature:.3f}"
+    if report.calibration_error is not None and report.calibration_error_before is not None:
+        before, after = report.calibration_error_before, report.calibration_error
+        rows["calibration error before, after"] = f"{before:.4f}, {after:.4f}"
+    rows["time"] = f"{fitted.seconds:.1f} s"
+    for name, value in rows.items():
+        table.add_row(name, value)
     screen.print(table)
     screen.print(f"The model is in {escape(str(out))}: `wsl predict {escape(str(out))} DATA` uses it,")
     screen.print(f"and `mlflow models serve -m {escape(str(out))} --env-manager local` serves it.")
     if run_id:
         screen.print(f"tracked as run {run_id}")
+
+
+def _show_tried(fitted: Fitted) -> None:
+    """Print what was tried, the best first, and why it was chosen."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    screen = console()
+    order = sorted(fitted.tried, key=lambda each: each["set_log_loss"])
+    if order:
+        table = Table(title="What was tried", title_justify="left", box=None, pad_edge=False)
+        for heading in ("model", "settings", "log loss of held-out sets"):
+            table.add_column(heading)
+        for each in order[:MOST_TRIED]:
+            own = {k: v for k, v in each.items() if k not in ("model", "set_log_loss", "temperature")}
+            settings = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in own.items())
+            table.add_row(each["model"], escape(settings), f"{each['set_log_loss']:.4f}")
+        screen.print(table)
+        if len(order) > MOST_TRIED:
+            screen.print(f"… and {len(order) - MOST_TRIED} more (--json shows all)")
+    for name, why in fitted.left_out:
+        screen.print(f"{name}: {why}", markup=False)
+    told = fitted.choice.name
+    if len(order) > 1:
+        told += f": of {len(order)} choices it makes held-out candidate sets likeliest"
+    screen.print(f"[bold]chosen[/]: {escape(told)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import json_option, seed_option
+from wsl_toolkit.cli.common import force_option, json_option, seed_option
 from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.cli.options import ComponentCommand, given_values
@@ -16,6 +16,7 @@ from wsl_toolkit.components import Component
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 if TYPE_CHECKING:
     from wsl_toolkit.plugins.registry import Registry
@@ -23,7 +24,20 @@ if TYPE_CHECKING:
 OWN_VALUED = ("--classes", "--figure", "--seed")
 """Options of this command that take a value, which is therefore no generator's name."""
 OWN_NAMES = frozenset(
-    {"generator", "all_generators", "classes", "as_json", "figure", "seed", "all", "json", "help", "quiet", "verbose"}
+    {
+        "generator",
+        "all_generators",
+        "classes",
+        "as_json",
+        "figure",
+        "force",
+        "seed",
+        "all",
+        "json",
+        "help",
+        "quiet",
+        "verbose",
+    }
 )
 
 EPILOG = """\b
@@ -69,6 +83,7 @@ def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
 @click.option("--all", "all_generators", is_flag=True, help="Place every installed generator on the map.")
 @click.option("--classes", type=click.IntRange(min=2), default=10, show_default=True, help="Number of classes K.")
 @click.option("--figure", type=click.Path(dir_okay=False, path_type=Path), help="Draw it to FILE (.png, .svg, .pdf).")
+@force_option
 @json_option
 @seed_option("Seed of the draws that are shown and tested.")
 def inspect(
@@ -76,6 +91,7 @@ def inspect(
     all_generators: bool,
     classes: int,
     figure: Path | None,
+    force: bool,
     as_json: bool,
     seed: int,
     **options: Any,
@@ -87,6 +103,8 @@ def inspect(
     """
     if (generator is None) != all_generators:
         raise click.UsageError("name a GENERATOR (see `wsl list generator`), or give --all")
+    if figure is not None:
+        output_paths.check_figure(figure, force=force)
     registry = load_plugins().registry
     if generator is None:
         _inspect_all(registry, classes, figure, as_json, seed)

@@ -83,7 +83,8 @@ def _how(proof: Proof, num_classes: int) -> str:
     if proof.method == "sampling":
         return f"not refuted by a statistical test of draws at {at}"
     sets = f"all {2**proof.num_classes - 2:,} sets for each label"
-    return f"proven by enumeration of {sets}, at {at} and these parameters"
+    found = "proven" if proof.region is not None else "found"
+    return f"{found} by enumeration of {sets}, at {at} and these parameters"
 
 
 def _mark(verdict: Verdict) -> str:

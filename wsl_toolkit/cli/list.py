@@ -14,6 +14,7 @@ from wsl_toolkit.cli.options import RoleType
 from wsl_toolkit.components import ROLES, Estimator, Generator
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Entry
+from wsl_toolkit.training.schedules import SCHEDULES
 
 
 @click.command("list")
@@ -39,7 +40,14 @@ def list_components(role: str | None, as_json: bool) -> None:
         return
     for r, found in entries.items():
         click.secho(f"{r}s", bold=True)
-        click.echo(_table(found))
+        click.echo("\n".join(filter(None, (_table(found), BESIDE.get(r, "")))))
+
+
+BESIDE = {
+    "optimizer": "  and every optimiser of torch.optim, by its name in lower case\n",
+    "scheduler": f"  and the toolkit's own: {', '.join(SCHEDULES)}\n",
+}
+"""What else a role has that is not a plugin's."""
 
 
 def _table(found: Mapping[str, Entry]) -> str:
@@ -57,7 +65,7 @@ def _table(found: Mapping[str, Entry]) -> str:
             (head if number == 0 else " " * len(head)) + line
             for number, line in enumerate(textwrap.wrap(entry.cls.summary(), room) or [""])
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, ""]) if lines else ""
 
 
 def describe(entry: Entry) -> dict[str, str]:

@@ -111,12 +111,17 @@ class ComponentCommand(click.Command):
 
 def peek(args: Sequence[str], flag: str) -> str | None:
     """Return the value of '--flag VALUE' or '--flag=VALUE' in raw arguments, the last one given."""
-    found = None
+    return next(reversed(peek_all(args, flag)), None)
+
+
+def peek_all(args: Sequence[str], flag: str) -> list[str]:
+    """Return the values of a flag that may be repeated, in order."""
+    found = []
     for position, arg in enumerate(args):
         if arg == flag and position + 1 < len(args):
-            found = args[position + 1]
+            found.append(args[position + 1])
         elif arg.startswith(f"{flag}="):
-            found = arg.partition("=")[2]
+            found.append(arg.partition("=")[2])
     return found
 
 

@@ -13,6 +13,7 @@ from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.options import ComponentCommand, given_values, peek
 from wsl_toolkit.components import Component
 from wsl_toolkit.data.formats import sources
+from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
@@ -24,10 +25,30 @@ if TYPE_CHECKING:
     from wsl_toolkit.own_data.fitting import FitOptions
 
 FLAGS = frozenset(
-    {"--json", "--quiet", "-q", "--verbose", "-v", "--help", "-h", "--refit", "--no-track", "--force", "--raw"}
+    {
+        "--json",
+        "--quiet",
+        "-q",
+        "--verbose",
+        "-v",
+        "--help",
+        "-h",
+        "--refit",
+        "--no-track",
+        "--force",
+        "--raw",
+        "--use-known-labels",
+        "--calibrate",
+        "--no-calibrate",
+    }
 )
 """Options that take no value, so that the argument after one of them is not mistaken for its value."""
 
+
+SKLEARN = "sklearn:"
+"""What the name of a scikit-learn model begins with, which is no component."""
+
+BUDGETS = ("quick", "normal", "thorough")
 
 MOST_SHOWN = 30
 """Of columns and classes, so many are shown."""
@@ -67,7 +88,7 @@ def chooser(place: int = 0, *, trains: bool = False) -> Callable[[Sequence[str]]
         if trains:
             for role in ("estimator", "backbone"):
                 name = peek(args, f"--{role}") or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
-                if name is not None:
+                if name is not None and not name.startswith(SKLEARN):
                     chosen.append((f"{role}-", registry.get(role, name)))
         return chosen
 
@@ -79,6 +100,10 @@ def load_data(path: Path, options: dict[str, Any]) -> Data:
     registry = load_plugins().registry
     values = given_values(options, "", sources.reader_of(path, registry))
     values.pop(sources.PATH, None)
+    if values.get("imbalance", 1.0) != 1:
+        raise ConfigError(
+            "--imbalance thins what is trained on to study a method (wsl run, wsl study), not your own data"
+        )
     return sources.load(path, values, registry, options["data_dir"])
 
 
@@ -92,9 +117,19 @@ def inputs_of(path: Path, options: dict[str, Any]) -> list[Path]:
 
 def chosen_component(options: dict[str, Any], role: str) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the given parameters of a role, or None if it was left open."""
-    name = options[role] or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
+    name = options[role]
+    if name is None and role == "backbone":
+        default = DEFAULT_COMPONENTS[role]
+        values = given_values(options, f"{role}-", load_plugins().registry.get(role, default))
+        return (default, values) if values else None
     if name is None:
         return None
+    if name.startswith(SKLEARN):
+        from wsl_toolkit.own_data.trees import NAME
+
+        if name != NAME or role != "backbone":
+            raise click.UsageError(f"of scikit-learn's models, {NAME} can be written without a pickle: choose that one")
+        return name, {}
     return name, given_values(options, f"{role}-", load_plugins().registry.get(role, name))
 
 
@@ -134,14 +169,20 @@ def data_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("data", type=click.Path(path_type=Path))(command)
 
 
-force_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--force", is_flag=True, help="Replace what an earlier call wrote."
-)
-
-
 raw_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--raw", is_flag=True, help="Leave texts in CSV as they are, also those that a spreadsheet would run as formulas."
 )
+
+
+def budget_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return --budget."""
+    return click.option(
+        "--budget",
+        type=click.Choice(BUDGETS),
+        default=default,
+        show_default=True,
+        help="How much to try: for seconds, about a minute, or many minutes of fitting on some thousand rows.",
+    )
 
 
 def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,8 +191,14 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--estimator", metavar="NAME", help="Which estimator.  [default: the audit's first choice]",
                      shell_complete=component_names("estimator")),
-        click.option("--backbone", metavar="NAME", help=f"Which network.  [default: {DEFAULT_COMPONENTS['backbone']}]",
+        click.option("--backbone", metavar="NAME",
+                     help="Which network, or sklearn:HistGradientBoostingClassifier for trees.  "
+                     f"[default: by the data; {DEFAULT_COMPONENTS['backbone']} if its training is told]",
                      shell_complete=component_names("backbone")),
+        click.option("--use-known-labels", is_flag=True,
+                     help="Learn from known true labels, too, except those of the examples held out for the report."),
+        click.option("--calibrate/--no-calibrate", default=True, show_default=True,
+                     help="Learn a temperature for the probabilities from held-out candidate sets."),
         click.option("--epochs", type=click.IntRange(min=1), help="Passes over the data.  [default: by its size]"),
         click.option("--batch-size", type=click.IntRange(min=1), help="Mini-batch.  [default: by the data's size]"),
         click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.  [default: selected]"),
@@ -175,7 +222,20 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
     from wsl_toolkit.own_data.fitting import options_for
 
     estimator = chosen_component(options, "estimator") or (best(), {})
-    keys = ("epochs", "batch_size", "lr", "weight_decay", "seed", "device", "patience", "monitor", "keep")
+    keys = [
+        "budget",
+        "use_known_labels",
+        "calibrate",
+        "epochs",
+        "batch_size",
+        "lr",
+        "weight_decay",
+        "seed",
+        "device",
+        "patience",
+        "monitor",
+        "keep",
+    ]
     return options_for(
         load_plugins().registry,
         estimator=estimator,

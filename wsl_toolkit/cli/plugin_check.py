@@ -13,7 +13,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from wsl_toolkit.cli.common import json_option
+from wsl_toolkit.cli.common import is_quiet, json_option
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean
 from wsl_toolkit.plugins.loading import PluginRecord, load_plugins, names_of, normal_name
@@ -47,12 +47,14 @@ def check_plugin(
 ) -> None:
     """Run the contracts on a plugin: a checkout (PATH, default the current directory) or an installed one (NAME).
 
-    Every component is tried with its default parameters; a checkout's own tests run too.
+    Every component is tried with its default parameters, or as its class declares in `contract`. A checkout's own tests
+    run too; where they hold a component to a contract class of their own, that one counts.
 
     \b
     Examples:
       wsl plugin check                the checkout you are in
       wsl plugin check wsl-mine       an installed distribution
+      wsl plugin check builtins       one of its plugins, by entry point
     """
     try:
         import pytest  # noqa: F401
@@ -62,20 +64,20 @@ def check_plugin(
         if Path(target).is_dir():
             tree = SourceTree.read(Path(target))
             paths = tree.install_metadata(Path(scratch) / "metadata")
-            distribution, tests = tree.distribution, None if no_tests else tree.tests
+            distribution, plugin, tests = tree.distribution, None, None if no_tests else tree.tests
         else:
-            distribution, paths, tests = _installed(target), [], None
+            (distribution, plugin), paths, tests = _installed(target), [], None
         child = Child(Path(scratch), paths, data_dir, verbose)
-        records = child.records(distribution)
+        records = [record for record in child.records(distribution) if plugin in (None, record["name"])]
         if not records:
             raise PluginError(f"none of the plugins of {distribution} was found when plugins were loaded")
-        checks = child.checks(distribution, tests) if any(not record["failure"] for record in records) else []
+        checks = child.checks(distribution, plugin, tests) if any(not record["failure"] for record in records) else []
     broken = sum(bool(record["failure"]) for record in records)
     counts = {outcome: sum(check["outcome"] == outcome for check in checks) for outcome in OUTCOMES}
     if as_json:
         print_json({"distribution": distribution, "plugins": records, "counts": counts, "checks": checks})
-    else:
-        _report(records, checks, counts)
+    elif not is_quiet() or broken or counts["failed"] or not checks:
+        _report(records, checks, counts, quiet=is_quiet())
     ctx.exit(1 if broken or counts["failed"] or not checks else 0)
 
 
@@ -86,7 +88,9 @@ class Child:
         self.scratch = scratch
         self.data_dir = data_dir
         self.verbose = verbose
-        path = os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])])
+        # Absolute, for the process works in a folder of its own: pytest would read a conftest.py beside the user.
+        own = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+        path = os.pathsep.join(os.path.abspath(entry) for entry in [*map(str, paths), *own])
         # Contracts work on tiny tensors, for which one thread is the fastest.
         settings = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         self.environment = {**os.environ, **settings}
@@ -94,7 +98,9 @@ class Child:
     def records(self, distribution: str) -> list[dict[str, Any]]:
         """Return what became of the distribution's plugins when they were loaded."""
         command = [sys.executable, "-P", "-m", "wsl_toolkit.cli", "plugins", "--json"]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.scratch, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise PluginError(f"{distribution} cannot be loaded: {(done.stderr or done.stdout).strip()[-500:]}")
         wanted = normal_name(distribution)
@@ -103,12 +109,12 @@ class Child:
             raise PluginError(f"plugin {off[0]!r} of {distribution} is switched off by WSL_DISABLE_PLUGINS")
         return records
 
-    def checks(self, distribution: str, tests: Path | None) -> list[dict[str, Any]]:
-        """Run the contracts, and the project's own tests, with pytest; return each check's outcome."""
-        outcomes = self._pytest(["--pyargs", CONTRACTS, f"--wsl-distribution={distribution}"], "contract")
-        if tests is not None:
-            outcomes += self._pytest([str(tests)], "own test")
-        return outcomes
+    def checks(self, distribution: str, plugin: str | None, tests: Path | None) -> list[dict[str, Any]]:
+        """Run the project's own tests, and the contracts of what those leave; return each check's outcome."""
+        own = self._pytest([str(tests)], "own test") if tests is not None else []
+        options = [f"--wsl-covered={name}" for name in sorted({check["component"] for check in own} - {""})]
+        options += [f"--wsl-plugin={plugin}"] if plugin else []
+        return self._pytest(["--pyargs", CONTRACTS, f"--wsl-distribution={distribution}", *options], "contract") + own
 
     def _pytest(self, arguments: list[str], kind: str) -> list[dict[str, Any]]:
         report = self.scratch / f"{kind.replace(' ', '-')}.jsonl"
@@ -120,7 +126,7 @@ class Child:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "pytest", *options, *arguments],
             env=self.environment,
-            cwd=None if kind == "contract" else Path(arguments[0]).parent,
+            cwd=self.scratch if kind == "contract" else Path(arguments[0]).parent,
             capture_output=not self.verbose,
             text=True,
             check=False,
@@ -132,20 +138,23 @@ class Child:
         return [{"kind": kind, **json.loads(line)} for line in lines]
 
 
-def _installed(name: str) -> str:
-    """Return the distribution that a name means: the distribution's own, or one of its plugins'."""
+def _installed(name: str) -> tuple[str, str | None]:
+    """Return the distribution that a name means, and the plugin if it means one of several."""
     records = load_plugins().records
     found = next((record for record in records if normal_name(name) in names_of(record)), None)
     if found is None:
-        known = [record.distribution for record in records]
+        known = list(dict.fromkeys(record.distribution for record in records))
         raise UnknownComponentError(
             f"{name!r} is neither a directory nor an installed plugin.{did_you_mean(name, known)}"
             f" Installed: {', '.join(known)}."
         )
-    return found.distribution
+    whole = normal_name(name) == normal_name(found.distribution)
+    return found.distribution, None if whole else found.name
 
 
-def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], counts: dict[str, int]) -> None:
+def _report(
+    records: list[dict[str, Any]], checks: list[dict[str, Any]], counts: dict[str, int], *, quiet: bool = False
+) -> None:
     out = console()
     for record in records:
         title = PluginRecord(
@@ -161,8 +170,10 @@ def _report(records: list[dict[str, Any]], checks: list[dict[str, Any]], counts:
         found = {outcome: sum(check["outcome"] == outcome for check in own) for outcome in OUTCOMES}
         others = "".join(f", {n} {outcome}" for outcome, n in found.items() if n and outcome != "passed")
         out.print(f"  {found['passed']} of the project's {len(own)} own tests passed{others}")
+        for name in sorted({check["component"] for check in own} - {""}):
+            out.print(f"  {escape(name)}: held to the project's own contract class")
     for check in checks:
-        if check["kind"] == "own test" and check["outcome"] != "failed":
+        if (quiet or check["kind"] == "own test") and check["outcome"] != "failed":
             continue
         why = f": {escape(check['why'])}" if check["why"] else ""
         out.print(f"  {OUTCOMES[check['outcome']]} {escape(_claim(check))}{why}")

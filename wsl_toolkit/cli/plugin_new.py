@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from wsl_toolkit.cli.common import is_quiet
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.scaffold import Names, scaffold
@@ -23,7 +24,8 @@ from wsl_toolkit.plugins.scaffold import Names, scaffold
 def new_plugin(name: str, kind: str, into: Path) -> None:
     """Make a new plugin's project, with a working example, tests, a README and CI.
 
-    NAME is the component's name in kebab-case; the distribution is wsl-NAME.
+    NAME is the component's name in kebab-case; the distribution is wsl-NAME. Where that project is there already, a
+    component of another kind is added to it.
 
     \b
     Example:
@@ -31,10 +33,12 @@ def new_plugin(name: str, kind: str, into: Path) -> None:
     """
     names = Names.of(name)
     target = scaffold(names, kind, into, load_plugins().registry)
+    if is_quiet():
+        return
     click.echo(f"""\
 {target} holds the {kind} {names.component!r}: {target}/src/{names.package}/{kind}.py is yours to change.
 
   cd {target}
   pip install --editable .             so that wsl finds it
   wsl plugin check                     the contracts and its own tests
-  wsl run --{kind} {names.component}""")
+  wsl run{"" if kind == "metric" else f" --{kind} {names.component}"}""")

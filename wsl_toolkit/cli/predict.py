@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from wsl_toolkit.cli.common import data_dir_option, json_option, tell
+from wsl_toolkit.cli.common import data_dir_option, force_option, json_option, tell
 from wsl_toolkit.cli.console import print_json, printable
-from wsl_toolkit.cli.own_data import force_option, raw_option
+from wsl_toolkit.cli.own_data import raw_option
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 EPILOG = """\b
 Examples:
@@ -48,7 +49,7 @@ def predict(model: Path, data: Path, **options: Any) -> None:
     out: Path | None = options["out"]
     if out is not None:
         result_files.check_ending(out)
-        result_files.check_file(out, (model, data, options["data_dir"] / data), force=options["force"])
+        output_paths.check_file(out, (model, data, options["data_dir"] / data), force=options["force"])
     loaded = Model.load(find_weights(model), load_plugins().registry)
     elsewhere = options["data_dir"] / data
     place = elsewhere if not data.exists() and elsewhere.exists() else data

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from wsl_toolkit.cli.common import json_option
+from wsl_toolkit.cli.common import force_option, json_option
 from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import print_json
 from wsl_toolkit.errors import ConfigError, one_line
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 ENDINGS = {"markdown": (".md", ".markdown"), "latex": (".tex",), "csv": (".csv",), "html": (".html", ".htm")}
 PICTURES = (".pdf", ".png", ".svg")
@@ -31,22 +32,29 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
     metavar="FILE.csv",
     help="Published accuracies to put beside the study's: columns dataset, method, test_accuracy_percent.",
 )
+@force_option
 @json_option
-def report(study: str, form: str | None, out: Path | None, against: Path | None, as_json: bool) -> None:
+def report(study: str, form: str | None, out: Path | None, against: Path | None, force: bool, as_json: bool) -> None:
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
-    from wsl_toolkit.cli.study_status import started_study
+    from wsl_toolkit.studies.codes import other_code
     from wsl_toolkit.studies.driver import study_states
     from wsl_toolkit.studies.report.against import read_published
     from wsl_toolkit.studies.report.build import as_plain, as_text, build_report, write_report
+    from wsl_toolkit.studies.status import started_study
     from wsl_toolkit.system.files import write_atomically
 
     if as_json and (form is not None or out is not None):
         raise click.UsageError("--json prints the tables: leave --format and --out away")
     form = form_of(form, out)
+    if out is not None:
+        check = output_paths.check_folder if form is None else output_paths.check_file
+        check(out, () if against is None else (against,), force=force)
     folder, description = started_study(study)
     published = read_published(against) if against is not None else []
-    built = build_report(description, study_states(description, folder, load_plugins().registry), published)
+    registry = load_plugins().registry
+    states = study_states(description, folder, registry)
+    built = build_report(description, states, published, other_code(states, folder, registry))
     if published and not any(table.key == "against" for table in built.tables):
         click.echo(
             f"note: none of the {len(published)} numbers of {against} is of this study's data and methods", err=True
@@ -55,10 +63,10 @@ def report(study: str, form: str | None, out: Path | None, against: Path | None,
         print_json(as_plain(built))
         return
     try:
-        if out is not None and form in (None, "terminal"):
+        if out is not None and form is None:
             for path in write_report(built, out):
                 click.echo(str(path))
-        elif form in (None, "terminal"):
+        elif form is None:
             print_report(built)
         elif out is not None:
             write_atomically(out, as_text(built, form))
@@ -72,14 +80,14 @@ def report(study: str, form: str | None, out: Path | None, against: Path | None,
 
 
 def form_of(form: str | None, out: Path | None) -> str | None:
-    """Return the format that is meant; a file whose ending says another one is refused before any work."""
+    """Return the format of a file, None for the terminal or a folder of all; a contrary ending is refused."""
     ending = out.suffix.lower() if out is not None else ""
     if form in (None, "terminal"):
         if ending in PICTURES:
             raise ConfigError(
                 f"a report is no {ending} file: --out FOLDER writes all of it, figures as PNG, SVG and PDF"
             )
-        return next((name for name, endings in ENDINGS.items() if ending in endings), form)
+        return next((name for name, endings in ENDINGS.items() if ending in endings), None)
     if ending and ending not in ENDINGS[form] and (ending in PICTURES or any(ending in e for e in ENDINGS.values())):
         raise ConfigError(f"--format {form} writes a {ENDINGS[form][0]} file, not {out.name if out else ending!r}")
     return form

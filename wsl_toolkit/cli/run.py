@@ -12,13 +12,12 @@ import click
 from wsl_toolkit.cli.common import data_dir_option, is_quiet, json_option, tracking_uri_option
 from wsl_toolkit.cli.complete import component_names, run_folders
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.cli.options import ComponentCommand, component_options, given_values, peek
-from wsl_toolkit.components import ROLES
+from wsl_toolkit.cli.options import ComponentCommand, component_options, given_values, peek, peek_all
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.toml_files import read_toml
-from wsl_toolkit.training.config import DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge
+from wsl_toolkit.training.config import CONFIGURED, DEFAULT_COMPONENTS, RunConfig, Training, from_dict, merge
 
 if TYPE_CHECKING:
     from wsl_toolkit.cli.progress import Silent
@@ -41,9 +40,13 @@ def chosen_names(args: Sequence[str]) -> dict[str, str]:
     config = peek(args, "--config")
     if config is not None and Path(config).is_file():
         names |= {role: name for role, (name, _) in from_dict(read_toml(Path(config)), config).components.items()}
-    for role in names:
-        names[role] = peek(args, f"--{role}") or names[role]
-    return names
+    given = {role: peek(args, f"--{role}") for role in CONFIGURED}
+    return names | {role: name for role, name in given.items() if name}
+
+
+def chosen_callbacks(args: Sequence[str]) -> list[str]:
+    """Return the callbacks that flags name, each once."""
+    return list(dict.fromkeys(peek_all(args, "--callback")))
 
 
 def choose(args: Sequence[str]) -> list[tuple[str, type]]:
@@ -52,6 +55,7 @@ def choose(args: Sequence[str]) -> list[tuple[str, type]]:
     chosen: list[tuple[str, type]] = [
         (f"{role}-", registry.get(role, name)) for role, name in chosen_names(args).items()
     ]
+    chosen += [(f"callback-{name}-", registry.get("callback", name)) for name in chosen_callbacks(args)]
     # torch, which knows the options of optimisers, is not imported only to print a page of help.
     if any(arg.startswith(("--optimizer", "--scheduler")) for arg in args):
         config = peek(args, "--config")
@@ -65,7 +69,22 @@ def choose(args: Sequence[str]) -> list[tuple[str, type]]:
 
 
 def role_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --dataset, --generator, --estimator, --backbone."""
+    """Add --dataset, --generator, --estimator, --backbone, and what a plugin may add to them."""
+    command = click.option(
+        "--callback",
+        "callbacks",
+        multiple=True,
+        metavar="NAME",
+        help="Who else hears of the training (see `wsl list callback`); may be repeated. The options of each appear "
+        "below, as --callback-NAME-...",
+        shell_complete=component_names("callback"),
+    )(command)
+    command = click.option(
+        "--transform",
+        metavar="NAME",
+        help="What happens to the candidate sets before training (see `wsl list transform`).  [default: nothing]",
+        shell_complete=component_names("transform"),
+    )(command)
     for role, default in reversed(DEFAULT_COMPONENTS.items()):
         help_text = f"Which {role} (see `wsl list {role}`); its own options appear below.  [default: {default}]"
         command = click.option(f"--{role}", metavar="NAME", help=help_text, shell_complete=component_names(role))(
@@ -96,6 +115,11 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     shell_complete=run_folders,
 )
 @click.option(
+    "--other-code",
+    is_flag=True,
+    help="With --resume: go on though a plugin or the toolkit has changed since; the run's tags say so.",
+)
+@click.option(
     "--checkpoint-every",
     type=click.IntRange(1),
     metavar="EPOCHS",
@@ -113,6 +137,9 @@ def run(**options: Any) -> None:
     from wsl_toolkit.training.distributed import joined
 
     registry = load_plugins().registry
+    if options["other_code"] and options["resume"] is None:
+        raise click.UsageError("--other-code goes with --resume: a new run is made by the code that is installed")
+    config = None
     if options["resume"] is not None:
         _refuse_others(options)
     else:
@@ -125,13 +152,12 @@ def run(**options: Any) -> None:
             runner.follow(registry, ranks)
             return
         with progress(quiet=is_quiet()) as listener:
-            request = _new(config, options, listener) if options["resume"] is None else _resumed(options, listener)
             result = runner.run(
                 registry=registry,
                 listener=listener,
                 checkpoint_every=options["checkpoint_every"],
                 ranks=ranks,
-                **request,
+                **_request(options, config, listener),
             )
     if options["as_json"]:
         print_json(result.to_dict())
@@ -139,69 +165,37 @@ def run(**options: Any) -> None:
         _show(result, options["tracking_uri"])
 
 
-def _new(config: RunConfig, options: dict[str, Any], listener: Silent) -> dict[str, Any]:
-    """Return what the runner is asked to do: a new run."""
-    from wsl_toolkit.runs import runner
-    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
-    from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
+def _request(options: dict[str, Any], config: RunConfig | None, listener: Silent) -> dict[str, Any]:
+    """Return what the runner is asked to do: a new run, or to go on with one that was interrupted."""
+    from wsl_toolkit.runs import requests, runner
 
-    experiment = options["experiment"] or f"wsl-{config.components['dataset'][0]}"
-
-    def open_tracker() -> Tracker:
-        tracker = Tracker(choose_uri(options["tracking_uri"]), experiment)
-        tell(tracker, sweep(tracker.home, listener.note))
-        return tracker
-
-    return {
-        "config": config,
-        "open_tracker": open_tracker,
-        "data_dir": options["data_dir"],
-        "tags": runner.check_tags(options["tags"]),
-    }
-
-
-def _resumed(options: dict[str, Any], listener: Silent) -> dict[str, Any]:
-    """Return what the runner is asked to do: to go on with a run that was interrupted."""
-    from wsl_toolkit.runs import runner
-    from wsl_toolkit.runs.folder import find_folder
-    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
-    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri, default_uri, redact, store_label
-
-    dead = sweep(find_folder(HOME, options["resume"]).home, listener.note)
-    folder = find_folder(HOME, options["resume"])
-    store = folder.fact("store")
-    uri = options["tracking_uri"] or (default_uri(folder.home) if store is None else choose_uri(None))
-    # A folder may come from anywhere: the address in it must not decide who gets the user's token.
-    if store_label(uri, folder.home) != store:
-        where = f"--tracking-uri {store}" if store is not None else "leave --tracking-uri out"
-        raise ConfigError(
-            f"run {folder.run_id} is tracked in {store or 'the embedded database'}, not in {redact(uri)}: name that "
-            f"store if you trust it ({where})"
+    if config is not None:
+        return requests.new_run(
+            config,
+            experiment=options["experiment"],
+            tracking_uri=options["tracking_uri"],
+            data_dir=options["data_dir"],
+            tags=runner.check_tags(options["tags"]),
+            note=listener.note,
         )
-
-    def open_tracker() -> Tracker:
-        tracker = Tracker(uri, folder.fact("experiment"), folder.home)
-        # Of the run itself the store hears when it is opened again, which may change its folder's name.
-        tell(tracker, [other for other in dead if other.run_id != folder.run_id])
-        return tracker
-
     source = click.get_current_context().get_parameter_source("data_dir")
-    known = source is click.core.ParameterSource.DEFAULT
-    return {
-        "config": runner.interrupted(folder),
-        "open_tracker": open_tracker,
-        "data_dir": Path(folder.fact("data_dir", "data")) if known else options["data_dir"],
-        "tags": folder.fact("tags", {}),
-        "folder": folder,
-    }
+    data_dir = None if source is click.core.ParameterSource.DEFAULT else options["data_dir"]
+    return requests.resumed_run(
+        options["resume"],
+        load_plugins().registry,
+        tracking_uri=options["tracking_uri"],
+        data_dir=data_dir,
+        note=listener.note,
+        other_code=options["other_code"],
+    )
 
 
 def _refuse_others(options: dict[str, Any]) -> None:
     """A resumed run keeps its configuration: another one would be another run."""
-    allowed = {"resume", "data_dir", "tracking_uri", "checkpoint_every", "as_json"}
+    allowed = {"resume", "data_dir", "tracking_uri", "checkpoint_every", "as_json", "other_code"}
     for name, value in options.items():
         if name not in allowed and value not in (None, False, ()):
-            flag = {"config_file": "config", "tags": "tag"}.get(name, name).replace("_", "-")
+            flag = {"config_file": "config", "tags": "tag", "callbacks": "callback"}.get(name, name).replace("_", "-")
             raise ConfigError(f"--resume goes on with the run's own configuration: leave --{flag} out")
 
 
@@ -211,9 +205,14 @@ def _config(options: dict[str, Any]) -> RunConfig:
     base = (from_dict(read_toml(file), str(file)) if file else RunConfig()).with_defaults()
     registry = load_plugins().registry
     components = {}
-    for role in ROLES:
-        name = options[role] or base.components[role][0]
-        components[role] = (name, given_values(options, f"{role}-", registry.get(role, name)))
+    for role in CONFIGURED:
+        name = options[role] or base.components.get(role, ("",))[0]
+        if name:
+            components[role] = (name, given_values(options, f"{role}-", registry.get(role, name)))
+    callbacks = tuple(
+        (name, given_values(options, f"callback-{name}-", registry.get("callback", name)))
+        for name in dict.fromkeys(options["callbacks"])
+    )
     training = {name: options[name] for name in parameters_of(Training) if options[name] is not None}
     for key, cls in _option_classes(options, base.training).items():
         given = given_values(options, f"{key}-", cls)
@@ -221,7 +220,7 @@ def _config(options: dict[str, Any]) -> RunConfig:
             before = base.training.to_dict()[key]
             kept = before if isinstance(before, dict) and options[key] in (None, before["name"]) else {}
             training[key] = {**kept, "name": options[key] or getattr(base.training, key), **given}
-    return merge(base, training, components)
+    return merge(base, training, components, callbacks)
 
 
 def _option_classes(options: Mapping[str, Any], base: Training) -> dict[str, type]:
@@ -245,15 +244,14 @@ def _show(result: RunResult, tracking_uri: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from wsl_toolkit.runs.summary import SHOWN, shown_value
+    from wsl_toolkit.runs.summary import shown, shown_value
     from wsl_toolkit.runs.tracking.store import redact
 
     table = Table(title=escape(result.name), title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for key, label in SHOWN.items():
-        if key in result.mean:
-            table.add_row(label, shown_value(result, key))
+    for key, label in shown(result.mean).items():
+        table.add_row(escape(label), shown_value(result, key))
     seconds = sum(trial["seconds"] for trial in result.trials)
     table.add_row("training time", f"{seconds:.1f} s" + (f" for {n} trials" if (n := len(result.trials)) > 1 else ""))
     out = console()

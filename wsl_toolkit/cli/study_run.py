@@ -24,7 +24,8 @@ Examples:
   wsl study run my-study.toml --jobs 4
   wsl study run my-study.toml --dry-run
   wsl study run my-study.toml --executor ray --address 10.0.0.1:6379
-What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`.
+What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`. Results
+that another version of a plugin or of the toolkit made are computed anew, unless --keep-old says otherwise.
 """
 
 
@@ -49,6 +50,10 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      shell_complete=component_names("dataset")),
         click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
         click.option("--method", "methods", multiple=True, metavar="NAME", help="Only these methods; repeatable."),
+        click.option("--keep-old", is_flag=True,
+                     help="Use results that other code made than is installed; otherwise they are computed anew."),
+        click.option("--again", is_flag=True,
+                     help="Compute everything anew; the old results are replaced one by one, as new ones come."),
         click.option("--dry-run", is_flag=True,
                      help="Say what changed, what is kept and what would be computed, and do nothing."),
         data_dir_option(),
@@ -78,7 +83,7 @@ def run(study: str, epochs: int | None, quick: bool, **options: Any) -> None:
 @working_options
 def resume(study: str, **options: Any) -> None:
     """Go on with a study that was started here: finished runs are kept, missing ones done, all delivered."""
-    from wsl_toolkit.cli.study_status import started_study
+    from wsl_toolkit.studies.status import started_study
 
     _, description = started_study(study)
     _work(description, options)
@@ -107,54 +112,28 @@ def _say(plan: Plan, *, as_json: bool) -> None:
 def _work(whole: Study, options: dict[str, Any]) -> None:
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.cli.study_progress import study_progress
-    from wsl_toolkit.runs.tracking.run_folders import sweep, tell
-    from wsl_toolkit.runs.tracking.store import HOME, Tracker, choose_uri
-    from wsl_toolkit.studies.driver import StudyError, run_study, study_states
-    from wsl_toolkit.studies.executor import check_installed, make_executor
-    from wsl_toolkit.studies.plan import check_description, data_digests, held_out_counts, make_plan
-    from wsl_toolkit.studies.reading import restrict
-    from wsl_toolkit.studies.report.build import as_plain, build_report, write_report
-    from wsl_toolkit.studies.store import StudyFolder
-    from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
+    from wsl_toolkit.studies.report.build import as_plain
+    from wsl_toolkit.studies.work import OldResults, Part, Workers, carry_out, prepare
 
-    check_installed(options["executor"])
-    study = restrict(whole, options["datasets"], options["alphas"], options["methods"])
-    registry = load_plugins().registry
-    folder = StudyFolder(HOME, study.name)
-    check_description(whole, registry)  # what is refused never replaces what is there
-    digests = data_digests(study, registry, options["data_dir"])
-    held_out = held_out_counts(study, registry, options["data_dir"])
-    plan = make_plan(whole, study, folder, registry, folder.compare_data(digests), held_out)
+    keep_old, again = options["keep_old"], options["again"]
+    if keep_old and again:
+        raise click.UsageError("--again computes everything anew, --keep-old keeps what is there: leave one out")
+    part = Part(datasets=options["datasets"], alphas=options["alphas"], methods=options["methods"])
+    data_dir = options["data_dir"]
+    old = OldResults(keep=keep_old, again=again)
+    ready = prepare(whole, part, load_plugins().registry, data_dir, options["executor"], old)
     if options["dry_run"]:
-        _say(plan, as_json=options["as_json"])
+        _say(ready.plan, as_json=options["as_json"])
         return
-    folder.create()
-    with folder.lock(), study_progress(quiet=is_quiet()) as listener:
-        if plan.changes:
-            listener.note("\n".join(plan.lines))
-        folder.check_data(digests)
-        folder.keep_held_out(held_out)
-        folder.write_study(whole)
-        # Before any worker starts: two processes that create the database together would break it.
-        tracker = Tracker(choose_uri(options["tracking_uri"]), experiment_name(study.name))
-        tell(tracker, sweep(tracker.home, listener.note))
-        outbox = StudyOutbox(tracker, study, listener.note)
-        outbox.begin()
-        executor = make_executor(options["executor"], options["jobs"], _cluster(options))
-        device, data_dir = options["device"], options["data_dir"]
-        failure = None
-        try:
-            run_study(study, folder, registry, executor, listener, outbox, data_dir=data_dir, device=device)
-        except StudyError as error:
-            failure = error  # what is there is reported all the same
-        report = build_report(whole, study_states(whole, folder, registry))
-        write_report(report, folder.path / "report")
-        outbox.finish_study(folder.path / "report", complete=report.complete)
+    workers = Workers(
+        executor=options["executor"], jobs=options["jobs"], cluster=_cluster(options), device=options["device"]
+    )
+    done = carry_out(ready, workers, data_dir, options["tracking_uri"], lambda: study_progress(quiet=is_quiet()))
     if options["as_json"]:
-        print_json(as_plain(report))
+        print_json(as_plain(done.report))
     elif not is_quiet():
-        print_report(report, brief=True)
-        click.echo(f"\nreport: {folder.path / 'report' / 'report.html'}")
-        click.echo(f"runs: experiment {tracker.experiment}, see them with `wsl ui`")
-    if failure is not None:
-        raise failure
+        print_report(done.report, brief=True)
+        click.echo(f"\nreport: {done.folder.path / 'report' / 'report.html'}")
+        click.echo(f"runs: experiment {done.experiment}, see them with `wsl ui`")
+    if done.failure is not None:
+        raise done.failure

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
+import attrs
 import click
 
 from wsl_toolkit.cli.common import json_option
 from wsl_toolkit.cli.complete import started_studies
 from wsl_toolkit.cli.console import console, print_json
-from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.reading import builtin_studies
-from wsl_toolkit.studies.store import StudyFolder, describe_point, known_studies
-
-if TYPE_CHECKING:
-    from wsl_toolkit.studies.cells import CellState
-
-HOME = Path("wsl-runs")
-
-
-def started_study(name: str) -> tuple[StudyFolder, Study]:
-    """Return a study that was started in this directory, or say which ones were."""
-    folder = StudyFolder(HOME, name)
-    if not folder.exists:
-        known = known_studies(HOME)
-        hint = did_you_mean(name, known) or (f" Started here: {', '.join(known)}." if known else "")
-        raise ConfigError(f"no study {name!r} was started in {HOME.resolve()}.{hint}")
-    return folder, folder.read_study()
+from wsl_toolkit.studies.status import HOME, started_study, status_row
+from wsl_toolkit.studies.store import known_studies
 
 
 @click.command("status")
@@ -37,14 +19,17 @@ def started_study(name: str) -> tuple[StudyFolder, Study]:
 @json_option
 def status(study: str, as_json: bool) -> None:
     """Say which cells are complete, which are under way, and whether anybody works on them."""
+    from wsl_toolkit.studies.codes import other_code
     from wsl_toolkit.studies.driver import study_states
 
     folder, description = started_study(study)
-    states = study_states(description, folder, load_plugins().registry)
-    rows = [_row(state) for state in states]
+    registry = load_plugins().registry
+    states = study_states(description, folder, registry)
+    other = other_code(states, folder, registry)
+    rows = [status_row(state) for state in states]
     working = folder.is_running()
     if as_json:
-        print_json({"study": study, "running": working, "cells": rows})
+        print_json({"study": study, "running": working, "cells": rows, "other_code": attrs.asdict(other)})
         return
     from rich.markup import escape
     from rich.table import Table
@@ -61,19 +46,10 @@ def status(study: str, as_json: bool) -> None:
     complete = all(state.done for state in states)
     now = "complete" if complete else "being run" if working else f"not running: `wsl study resume {study}` goes on"
     out.print(f"{done} of {planned} runs done; {now}")
-
-
-def _row(state: CellState) -> dict[str, Any]:
-    done = state.known - len(state.missing)
-    word = "complete" if state.done else "failed" if state.error else "open" if done == 0 else "under way"
-    return {
-        "setting": state.cell.setting.label,
-        "method": state.cell.method.label,
-        "done": done,
-        "planned": state.planned,
-        "chosen": "; ".join(describe_point(point) for point in state.points),
-        "state": word if not state.error else f"{word}: {state.error}",
-    }
+    if other.results:
+        out.print(f"{other.sentence} (`wsl study run` and `resume` compute anew, --keep-old does not):")
+        for line in other.changes:
+            out.print(f"  {line}", markup=False)
 
 
 @click.command("list")

@@ -46,7 +46,8 @@ def ui(host: str, port: int, tracking_uri: str | None, experiment: str | None, o
     It listens on this machine only. To show it to others, give --host 0.0.0.0, and mind that MLflow then lets anybody
     who reaches the port read, change and delete runs.
     """
-    from wsl_toolkit.runs.tracking.store import absolute, choose_uri, redact, runs_page
+    from wsl_toolkit.runs.tracking.runs_table import runs_page
+    from wsl_toolkit.runs.tracking.store import absolute, choose_uri, redact
 
     uri = absolute(choose_uri(tracking_uri))
     _mark_dead_runs(uri)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wsl_toolkit.cli.common import is_quiet, json_option, tell
+from wsl_toolkit.cli.common import force_option, is_quiet, json_option, tell
 from wsl_toolkit.cli.complete import component_names
 from wsl_toolkit.cli.console import console, print_json
 from wsl_toolkit.cli.options import ComponentCommand, given_values
 from wsl_toolkit.components import Component
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import output_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,7 @@ def choose(args: Sequence[str]) -> list[tuple[str, type[Component]]]:
     shell_complete=component_names("generator"),
 )
 @click.option("--figure", type=click.Path(path_type=Path, dir_okay=False), help="Write a figure (.png, .svg, .pdf).")
+@force_option
 @json_option
 @click.option("--monte-carlo", is_flag=True, help="Learn on a known distribution instead: excess risk and bias.")
 @click.pass_context
@@ -89,9 +91,7 @@ def verify(ctx: click.Context, /, **options: Any) -> None:
     torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
     estimators, generators = (_requests(options, role) for role in ROLES)
     if options["figure"] is not None:
-        from wsl_toolkit.system.figure_style import check_format
-
-        check_format(options["figure"])
+        output_paths.check_figure(options["figure"], force=options["force"])
     if options["monte_carlo"]:
         from wsl_toolkit.cli.verify_monte_carlo import run
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Normalisation = Literal["none", "per-feature", "min-max", "per-channel"]
 """What is done to inputs: nothing; each feature standardised, or brought to 0..1; each channel standardised."""
 
+INPUT_TYPES = (torch.uint8, torch.float32, torch.float64)
+
 CHUNK_CELLS = 2**22
 """Inputs are measured and transformed in chunks of about this many numbers, to need little memory of their own."""
 
@@ -56,6 +58,8 @@ class Data:
     """True labels where only some are known, -1 elsewhere; `y` is for complete ones."""
     ids: tuple[str, ...] | None = None
     """What the user calls each example, all different."""
+    imbalance: float = 1.0
+    """How many times as many examples the first class keeps as the last, of all but the test part; 1: all are kept."""
     understood: Understanding | None = None
     """What a reader made of a user's table: how it is written, what each column is, what looks wrong."""
 
@@ -74,10 +78,15 @@ class Data:
         return f"Data({self.name}: {', '.join(facts)})"
 
     def __attrs_post_init__(self) -> None:
+        self._check_types()
         if len(self.x) == 0:
             raise DataError(f"{self.name}: there are no examples")
         if self.y is None and self.candidates is None:
             raise DataError(f"{self.name}: there are neither true labels nor candidate sets")
+        if self.imbalance < 1 or (self.imbalance > 1 and self.y is None):
+            raise DataError(
+                f"{self.name}: an imbalance of {self.imbalance:g} must be at least 1, and needs true labels"
+            )
         if self.num_classes < 2:
             raise DataError(f"{self.name}: there is only {self.num_classes} class; at least 2 are needed")
         for labels, inputs in ((self.y, self.x), (self.test_y, self.test_x)):
@@ -107,6 +116,27 @@ class Data:
             if problem:
                 raise DataError(f"{self.name}: {part} {problem}")
 
+    def _check_types(self) -> None:
+        """Refuse what is no tensor, set or number of the kind that everything after this counts on."""
+        for name in ("x", "y", "test_x", "test_y", "known_y"):
+            value = getattr(self, name)
+            if not isinstance(value, Tensor) and (value is not None or name == "x"):
+                raise DataError(f"{self.name}: {name} must be a torch tensor, not {type(value).__name__}")
+        for name, inputs in (("inputs", self.x), ("test inputs", self.test_x)):
+            if inputs is not None and inputs.dtype not in INPUT_TYPES:
+                known = ", ".join(str(each).removeprefix("torch.") for each in INPUT_TYPES)
+                raise DataError(f"{self.name}: {name} are {inputs.dtype}; they must be one of {known}")
+        if self.x.ndim < 2:
+            raise DataError(f"{self.name}: inputs have shape {tuple(self.x.shape)}; they must be [n, …]")
+        if self.candidates is not None and not isinstance(self.candidates, CandidateSets):
+            raise DataError(f"{self.name}: candidates must be CandidateSets, not {type(self.candidates).__name__}")
+        if type(self.num_classes) is not int:
+            raise DataError(f"{self.name}: num_classes must be a whole number, not {self.num_classes!r}")
+        if self.test_x is None and self.test_y is not None:
+            raise DataError(f"{self.name}: there are test labels without test inputs")
+        if self.class_names is not None and len(self.class_names) != self.num_classes:
+            raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes")
+
     def _check_labels(self, labels: Tensor, inputs: Tensor, *, unknown: bool) -> None:
         """Refuse labels out of range; where `unknown`, -1 stands for a label that is not known."""
         allowed = torch.where(labels == -1, 0, labels) if unknown and not labels.is_floating_point() else labels
@@ -126,6 +156,10 @@ class Data:
                 if name in seen:
                     raise DataError(f"{self.name}: examples {seen[name]} and {row} have the same id {name!r}")
                 seen[name] = row
+
+    def with_candidates(self, candidates: CandidateSets) -> Data:
+        """Return the same data with these candidate sets to learn from; its true labels are then for evaluation."""
+        return attrs.evolve(self, candidates=candidates)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -157,6 +191,8 @@ class Data:
                 digest.update(np.ascontiguousarray(tensor.numpy()).data)
         if self.candidates is not None:
             digest.update(self.candidates.content_hash.encode())
+        if self.imbalance != 1:
+            digest.update(f"imbalance {self.imbalance!r}".encode())
         return digest.hexdigest()
 
 
@@ -191,10 +227,36 @@ def split(data: Data, validation: float, test: float, rng: torch.Generator) -> S
         test_index, keep = _take_share(keep, data.strata, test, rng)
         if len(test_index) == 0 or len(keep) == 0:
             raise DataError(f"{data.name}: {len(data.x)} examples are too few to hold out a test part of {test:g}")
+    if data.imbalance > 1:
+        keep = _thinned(keep, data, rng)
     held_out, train = _take_share(keep, data.strata, validation, rng)
     if len(train) == 0:
         raise DataError(f"{data.name}: nothing is left to train on after holding out {validation:g} for validation")
     return Split(train=train, validation=held_out, test=test_index)
+
+
+def long_tail(counts: Tensor, ratio: float) -> Tensor:
+    """Return how many examples each class keeps: n_k ∝ ratio^(-k/(K-1)), at least 1, as many as the classes allow.
+
+    The profile is that of the long-tailed variants of CIFAR (Cui et al., 2019), as large as it can be, so that the
+    first class keeps `ratio` times as many examples as the last, up to whole examples, however large the classes were.
+    """
+    share = ratio ** (-torch.arange(len(counts), dtype=torch.float64) / (len(counts) - 1))
+    largest = float((counts / share).min())
+    return (largest * share + 1e-9).floor().long().clamp(min=1)
+
+
+def _thinned(index: Tensor, data: Data, rng: torch.Generator) -> Tensor:
+    """Return a random part of `index`, sorted, whose classes have a long tail."""
+    assert data.y is not None
+    counts = torch.bincount(data.y[index], minlength=data.num_classes)
+    missing = (counts == 0).nonzero().flatten()
+    if len(missing):
+        raise DataError(f"{data.name}: class {int(missing[0])} has no examples, so that no long tail can be made")
+    order = index[torch.randperm(len(index), generator=rng)]
+    by_class = order[torch.argsort(data.y[order], stable=True)]
+    rank = torch.arange(len(index)) - (counts.cumsum(0) - counts)[data.y[by_class]]
+    return by_class[rank < long_tail(counts, data.imbalance)[data.y[by_class]]].sort().values
 
 
 def _take_share(index: Tensor, strata: Tensor | None, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -12,11 +12,11 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Estimator, Generator
+from wsl_toolkit.components import Estimator, Generator, Transform
 from wsl_toolkit.data.dataset import Data, Split, split, transform_inputs
 from wsl_toolkit.data.inputs import StreamedInputs, as_inputs
-from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.errors import ConfigError, PluginError
+from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.system.random_streams import stream
 
@@ -28,6 +28,16 @@ class CleanLabels:
     train: Tensor | None
     validation: Tensor | None
     test: Tensor | None
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """What a transform did to candidate sets; evaluation alone reads it."""
+
+    size_before: float
+    """The mean size of the sets as they were."""
+    true_label_kept: float | None
+    """The share of the examples whose set held the true label and still does; None where no label is known."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -44,6 +54,12 @@ class Problem:
     """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
     num_classes: int
     input_shape: tuple[int, ...]
+    class_counts: Tensor | None = None
+    """How many training examples each class has, where a long tail was made; true labels, for evaluation."""
+    weights: Tensor | None = None
+    """How much each training example counts; None: all alike."""
+    change: Change | None = None
+    """What a transform made of the training part's sets, where there was one."""
 
 
 PARTS = ("train", "validation", "test")
@@ -62,12 +78,15 @@ def make_problem(
     fold: tuple[int, int] | None = None,
     clean: Collection[str] = PARTS,
     sibling: Problem | None = None,
+    transform: Transform | None = None,
 ) -> Problem:
     """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
 
     `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
     labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling`
-    is a problem that differs in its generator alone: its inputs, which are the same, are shared.
+    is a problem that differs in its generator or transform alone: its inputs, which are the same, are shared.
+    `transform` changes the training part's sets; held-out ones stay as they are, so that it cannot make a measure of
+    itself look better.
     """
     parts = split(data, validation, test, stream(seed, "split"))
     if fold is not None:
@@ -78,16 +97,29 @@ def make_problem(
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
+    labels = _clean_labels(data, parts, clean)
+    sets, change = candidates.take(place[parts.train]), None
+    if transform is not None:
+        before = sets
+        x = (
+            scaled.train
+            if isinstance(scaled.train, Tensor)
+            else transform_inputs(scaled.transform, data.x, parts.train)
+        )
+        sets = _transformed(transform, x, before, seed)
+        change = _change(before, sets, labels.train)
     return Problem(
         train_x=scaled.train,
-        train_candidates=candidates.take(place[parts.train]),
+        train_candidates=sets,
         validation_x=scaled.validation,
         validation_candidates=held_out,
         test_x=scaled.test,
-        clean=_clean_labels(data, parts, clean),
+        clean=labels,
         transform=scaled.transform,
         num_classes=data.num_classes,
         input_shape=as_inputs(scaled.train).shape,
+        class_counts=_class_counts(data, parts, clean),
+        change=change,
     )
 
 
@@ -120,6 +152,12 @@ class _ScaledParts:
         return cls(
             transform=sibling.transform, train=sibling.train_x, validation=sibling.validation_x, test=sibling.test_x
         )
+
+
+def _class_counts(data: Data, parts: Split, clean: Collection[str]) -> Tensor | None:
+    if data.imbalance == 1 or data.y is None or "test" not in clean:
+        return None
+    return torch.bincount(data.y[parts.train], minlength=data.num_classes)
 
 
 def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabels:
@@ -162,6 +200,35 @@ def _candidates(
         transform_inputs(transform, data.x, known), data.y[known], data.num_classes, stream(seed, "labels")
     )
     return sets.named(data.class_names)
+
+
+def _transformed(transform: Transform, x: Tensor, before: CandidateSets, seed: int) -> CandidateSets:
+    """Return what a transform makes of candidate sets; refuse what is not one set for each example."""
+    with torch.random.fork_rng(devices=[]):
+        sets = transform.apply(x, before, stream(seed, "transform"))
+    if not isinstance(sets, CandidateSets):
+        raise PluginError(f"transform {transform.name} must return CandidateSets, not {type(sets).__name__}")
+    if (len(sets), sets.num_classes) != (len(before), before.num_classes):
+        raise PluginError(
+            f"transform {transform.name} must return {len(before)} sets of {before.num_classes} classes, not "
+            f"{len(sets)} of {sets.num_classes}: to leave an example out, give it the full set"
+        )
+    return sets.named(before.class_names)
+
+
+def _change(before: CandidateSets, after: CandidateSets, labels: Tensor | None) -> Change:
+    """Return what a transform did, as far as labels are known."""
+    kept = None
+    if labels is not None and bool((known := (labels >= 0).nonzero().flatten()).numel()):
+        had, has = (_holds(sets, labels, known) for sets in (before, after))
+        kept = float(has[had].double().mean()) if bool(had.any()) else None
+    return Change(size_before=before.mean_size, true_label_kept=kept)
+
+
+def _holds(sets: CandidateSets, labels: Tensor, index: Tensor) -> Tensor:
+    """Return of some examples whether their sets hold their labels."""
+    parts = index.split(max(1, CHUNK_CELLS // sets.num_classes))
+    return torch.cat([sets.mask(part).gather(1, labels[part].unsqueeze(1)).squeeze(1) for part in parts])
 
 
 def training_candidates(problem: Problem, estimator: Estimator) -> CandidateSets:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit.data import dataset
 from wsl_toolkit.errors import DataError, did_you_mean
+from wsl_toolkit.system.json_files import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +142,7 @@ class TableSchema:
     def from_json(cls, text: str) -> TableSchema:
         """Read what `to_json` wrote."""
         try:
-            raw = json.loads(text)
+            raw = parse_json(text)
             columns = tuple(
                 Column(str(c["name"]), None if c["categories"] is None else tuple(map(str, c["categories"])))
                 for c in raw["columns"]

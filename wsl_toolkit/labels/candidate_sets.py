@@ -21,6 +21,7 @@ from wsl_toolkit.errors import LabelError
 from wsl_toolkit.labels import storage
 from wsl_toolkit.labels.parsing import check_names, read_mask, read_sets, read_sparse_matrix
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import parse_json
 
 CHUNK_CELLS = 2**22
 """Whole-collection passes go by chunks of this many cells, so that they need little memory of their own."""
@@ -288,7 +289,7 @@ class CandidateSets:
         if meta.get("format") != "wsl-candidates-1":
             raise LabelError(f"{path} is a safetensors file, but not one of candidate sets")
         try:
-            num_classes, names = int(meta["num_classes"]), json.loads(meta["class_names"])
+            num_classes, names = int(meta["num_classes"]), parse_json(meta["class_names"])
             sets = cls(storage.from_tensors(meta["kind"], tensors, num_classes), num_classes, names)
             intact = sets.content_hash == meta["content_hash"]
         except (KeyError, ValueError, IndexError, RuntimeError) as error:

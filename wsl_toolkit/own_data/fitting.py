@@ -1,13 +1,16 @@
-"""A classifier from a user's own candidate sets: defaults from the audit, selection on partial labels only.
+"""A classifier from a user's own candidate sets: what is tried follows from the data, and held-out sets choose.
 
-No true label can reach training or selection: the learning problem that is built here does not hold any. Where some
-are known, they are read once, after the model is chosen, to report its accuracy on held-out examples.
+No true label can reach training or selection, unless the user asks for it (`use_known_labels`): the learning problem
+that is built here does not hold any. Where some are known, they are read once, after the model is chosen, to report its
+accuracy on held-out examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 import torch
@@ -15,52 +18,27 @@ from torch import Tensor, nn
 
 from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.data.dataset import Data, transform_inputs
-from wsl_toolkit.data.problem import CleanLabels, Problem
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import calibration, trees
 from wsl_toolkit.own_data.audit.report import known_labels
+from wsl_toolkit.own_data.choices import DECAYS, FORESTS, RATES, Choice, NetworkChoice, Plan, Size, TreesChoice, plan
+from wsl_toolkit.own_data.learning import SELECTED_BY, Learner, Listener, Quiet, judge, make_own_problem, own_candidates
 from wsl_toolkit.parameters import values_of
-from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training import metrics
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
-from wsl_toolkit.training.engine import EpochRecord, predict
-from wsl_toolkit.training.train import Callback, TrainingJob, train
-from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
-
-LEARNING_RATES = (0.1, 0.01)
-WEIGHT_DECAYS = (1e-3, 1e-2)
-"""What is tried where the user does not say: each pair, judged by approximated accuracy on held-out partial labels."""
-
-SELECTED_BY = "validation/approximated_accuracy"
+from wsl_toolkit.training.engine import predict
 
 SELECTION_EXAMPLES = 20_000
 """Selection trains on no more examples than this; the chosen settings then train on all of them."""
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2500, 10, 100
 HELD_OUT, VALIDATION = 0.2, 0.1
-
-
-class Listener(Protocol):
-    """Whoever shows the progress of fitting."""
-
-    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
-        """A training begins."""
-
-    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
-        """An epoch of a training ended; several may be trained at once."""
-
-
-class Quiet:
-    """A listener that says nothing."""
-
-    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
-        """Say nothing."""
-
-    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
-        """Say nothing."""
+FOLDS = ((1_000, 5), (5_000, 3))
+"""Up to so many examples, choices are judged in so many folds; beyond, on one part that is held out."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +46,12 @@ class FitOptions:
     """What to fit, and how; what is None is chosen."""
 
     estimator: Estimator
-    backbone: Backbone
+    backbone: Backbone | None = None
+    """The network; None: by the data."""
+    trees: bool = False
+    """Whether gradient-boosted trees are the one thing to try."""
+    budget: str = "normal"
+    """How long one is willing to wait, see `choices.BUDGETS`."""
     epochs: int | None = None
     batch_size: int | None = None
     lr: float | None = None
@@ -79,8 +62,17 @@ class FitOptions:
     monitor: str = "validation/covering_rate"
     keep: str = "last"
     """When to stop early, by which metric, and which epoch's model to keep, as in `Training`."""
+    calibrate: bool = True
+    """Whether a temperature is learned from held-out sets."""
+    use_known_labels: bool = False
+    """Whether an example whose true label is known is learned from as the set of that label alone."""
     refit: bool = False
     """Train once more on all examples with the chosen settings, after the report is made."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether training looks at a held-out part while it goes on."""
+        return self.patience > 0 or self.keep == "best"
 
     def trainings(self, examples: int) -> list[Training]:
         """Return the settings to try for a training part of this size."""
@@ -99,28 +91,36 @@ class FitOptions:
                 monitor=self.monitor,
                 keep=self.keep,
             )
-            for lr in ([self.lr] if self.lr is not None else LEARNING_RATES)
-            for decay in ([self.weight_decay] if self.weight_decay is not None else WEIGHT_DECAYS)
+            for lr in ([self.lr] if self.lr is not None else RATES[self.budget])
+            for decay in ([self.weight_decay] if self.weight_decay is not None else DECAYS[self.budget])
         ]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Fitted:
-    """A network with its preprocessing, and how it was chosen."""
+    """A network (or trees) with its preprocessing, and how it was chosen."""
 
     network: nn.Module
     transform: nn.Module
-    training: Training
-    tried: tuple[dict[str, float], ...]
-    """Each setting that was tried, with its score on held-out partial labels."""
+    choice: Choice
+    temperature: float = 1.0
+    tried: tuple[dict[str, Any], ...] = ()
+    """Each choice that was tried, with the log loss of held-out sets and its temperature."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """What was not tried, and why."""
+    seconds: float = 0.0
+
+    @property
+    def training(self) -> Training | None:
+        """How the network was trained; None for trees."""
+        return self.choice.training if isinstance(self.choice, NetworkChoice) else None
 
     def logits(self, x: Tensor, index: Tensor | None = None) -> Tensor:
-        """Return the logits of raw inputs, on the CPU, chunk by chunk."""
+        """Return the logits of raw inputs divided by the temperature, on the CPU, chunk by chunk."""
         parts = (torch.arange(len(x)) if index is None else index).split(LOGIT_ROWS)
-        device = next(self.network.parameters()).device
-        return torch.cat(
-            [predict(self.network, transform_inputs(self.transform, x, part).to(device)).cpu() for part in parts]
-        )
+        device = next(iter(self.network.state_dict().values())).device
+        found = [predict(self.network, transform_inputs(self.transform, x, part).to(device)).cpu() for part in parts]
+        return torch.cat(found) / self.temperature
 
 
 LOGIT_ROWS = 65_536
@@ -133,9 +133,14 @@ class HeldOut:
     examples: int
     covering_rate: float
     approximated_accuracy: float
+    set_log_loss: float
     accuracy: float | None
     """Computed with the true labels that are known, None where none is."""
     known_labels: int
+    calibration_error: float | None = None
+    """Of the probabilities as they are given; None where fewer than 20 true labels are known."""
+    calibration_error_before: float | None = None
+    """The same at temperature 1."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
@@ -149,13 +154,21 @@ def options_for(
     backbone: tuple[str, dict[str, Any]] | None = None,
     **chosen: Any,
 ) -> FitOptions:
-    """Return options with components made from their names and parameter values."""
-    name, values = backbone or (DEFAULT_COMPONENTS["backbone"], {})
-    return FitOptions(
-        estimator=registry.create("estimator", estimator[0], estimator[1]),
-        backbone=registry.create("backbone", name, values),
-        **chosen,
-    )
+    """Return options with components made from their names and parameter values.
+
+    Where no backbone is named but settings of a network's training are given, a linear model is meant.
+    """
+    if backbone is None and means_a_network(chosen):
+        backbone = (DEFAULT_COMPONENTS["backbone"], {})
+    grows = backbone is not None and backbone[0] == trees.NAME
+    network = None if backbone is None or grows else registry.create("backbone", *backbone)
+    return FitOptions(estimator=registry.create("estimator", *estimator), backbone=network, trees=grows, **chosen)
+
+
+def means_a_network(chosen: Mapping[str, Any]) -> bool:
+    """Return whether options say how to train, which trees have no use for."""
+    told = any(chosen.get(name) is not None for name in ("epochs", "batch_size", "lr", "weight_decay"))
+    return told or bool(chosen.get("patience")) or chosen.get("keep", "last") != "last"
 
 
 def fit_and_report(
@@ -175,10 +188,24 @@ def fit_and_report(
     fitted = fit(data, registry, options, rest, listener, stop)
     report = evaluate(fitted, data, candidates, held_out)
     if options.refit:
-        everything = attrs.evolve(options, lr=fitted.training.lr, weight_decay=fitted.training.weight_decay)
-        again = fit(data, registry, everything, torch.arange(len(data.x)), listener, stop)
-        fitted = attrs.evolve(again, tried=fitted.tried)
+        everything = torch.arange(len(data.x))
+        learner = _learner(data, registry, options, listener, stop)
+        choice = _for_size(fitted.choice, options, len(everything))
+        ((made,),) = learner.fit([choice], [(everything, everything[:0])])
+        fitted = attrs.evolve(fitted, network=made.network, transform=made.transform, choice=choice)
     return fitted, report
+
+
+def training_data(data: Data, options: FitOptions) -> Data:
+    """Return the data to learn from: with the known labels as sets of one class if the user asks for that."""
+    labels = known_labels(data) if options.use_known_labels else None
+    if labels is None:
+        return data
+    candidates = own_candidates(data)
+    mask = candidates.mask().cpu().clone()
+    known = (labels >= 0).nonzero().flatten()
+    mask[known] = nn.functional.one_hot(labels[known], candidates.num_classes).bool()
+    return attrs.evolve(data, candidates=CandidateSets.from_mask(mask, candidates.class_names))
 
 
 def fit(
@@ -190,105 +217,99 @@ def fit(
     stop: StopRequest | None = None,
 ) -> Fitted:
     """Fit the examples `index` and look at no others: preprocessing, selection and training all happen inside."""
-    listener = listener or Quiet()
+    began = time.monotonic()
+    learner = _learner(data, registry, options, listener, stop)
+    candidates = own_candidates(learner.data)
+    folds = _folds(data, options, index)
+    parts = [(part[:SELECTION_EXAMPLES].sort().values, held_out) for part, held_out in folds]
+    todo = _plan(learner.data, registry, options, len(index), len(parts[0][0]), len(parts))
+    nothing = index[:0]
+    if not len(folds[0][1]) or (len(todo.choices) == 1 and not options.watches and not options.calibrate):
+        choice = _unwatched(_for_size(todo.choices[0], options, len(index)))
+        ((made,),) = learner.fit([choice], [(index, nothing)])
+        return Fitted(network=made.network, transform=made.transform, choice=choice, seconds=time.monotonic() - began)
+    judged = judge(learner.fit(todo.choices, parts), candidates, [held for _, held in parts], options.calibrate)
+    best = min(judged, key=lambda each: each.loss)
+    if len(folds) > 1:
+        choice = _for_size(best.choice, options, len(index))
+        ((made,),) = learner.fit([choice], [(index, nothing)])
+    elif len(parts[0][0]) == len(folds[0][0]):
+        made = best.made
+    else:
+        choice = _for_size(best.choice, options, len(folds[0][0]))
+        whole = (folds[0][0].sort().values, folds[0][1])
+        (best,) = judge(learner.fit([choice], [whole]), candidates, [whole[1]], options.calibrate)
+        made = best.made
+    return Fitted(
+        network=made.network,
+        transform=made.transform,
+        choice=made.choice,
+        temperature=best.temperature,
+        tried=tuple(each.to_dict() for each in judged),
+        left_out=todo.left_out,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _learner(
+    data: Data, registry: Registry, options: FitOptions, listener: Listener | None, stop: StopRequest | None
+) -> Learner:
+    return Learner(
+        data=training_data(data, options),
+        registry=registry,
+        estimator=options.estimator,
+        seed=options.seed,
+        listener=listener or Quiet(),
+        stop=stop,
+    )
+
+
+def _for_size(choice: Choice, options: FitOptions, examples: int) -> Choice:
+    """Return a choice with the epochs and batches that suit so many examples."""
+    if isinstance(choice, TreesChoice):
+        return choice
+    own = choice.training
+    chosen = attrs.evolve(options, lr=own.lr, weight_decay=own.weight_decay)
+    return attrs.evolve(choice, training=chosen.trainings(examples)[0])
+
+
+def _unwatched(choice: Choice) -> Choice:
+    """Return a choice that stops for nothing: there is no held-out part to watch."""
+    if isinstance(choice, TreesChoice):
+        return choice
+    return attrs.evolve(choice, training=attrs.evolve(choice.training, patience=0, keep="last"))
+
+
+def _folds(data: Data, options: FitOptions, index: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return the parts to train on, in random order, and those to judge by: folds of small data, one cut of large."""
     order = index[torch.randperm(len(index), generator=stream(options.seed, "validation"))]
-    cut = round(VALIDATION * len(order))
-    validation, train = order[:cut].sort().values, order[cut:].sort().values
-    choices = options.trainings(len(train))
-    watches = options.patience > 0 or options.keep == "best"
-    if cut == 0 or (len(choices) == 1 and not watches):
-        problem = make_own_problem(data, index, index[:0])
-        steady = attrs.evolve(choices[0], patience=0, keep="last")  # there is nothing to watch
-        ((network, _),) = _train(problem, registry, options, [steady], listener, stop)
-        return Fitted(network=network, transform=problem.transform, training=choices[0], tried=())
-
-    few = order[cut:][:SELECTION_EXAMPLES].sort().values
-    problem = make_own_problem(data, few, validation)
-    trainings = options.trainings(len(few))
-    found = _train(problem, registry, options, trainings, listener, stop)
-    tried = [(score, network, training) for (network, score), training in zip(found, trainings, strict=True)]
-    _, network, best = max(tried, key=lambda each: each[0])
-    scores = tuple(
-        {"lr": training.lr, "weight_decay": training.weight_decay, SELECTED_BY: score} for score, _, training in tried
-    )
-    if len(few) == len(train):
-        return Fitted(network=network, transform=problem.transform, training=best, tried=scores)
-    final = next(t for t in choices if (t.lr, t.weight_decay) == (best.lr, best.weight_decay))
-    problem = make_own_problem(data, train, validation)
-    ((network, _),) = _train(problem, registry, options, [final], listener, stop)
-    return Fitted(network=network, transform=problem.transform, training=final, tried=scores)
-
-
-class _Shown(Callback):
-    """Shows one training of several."""
-
-    def __init__(self, listener: Listener, number: int, of: int, training: Training) -> None:
-        self.listener = listener
-        self.number = number
-        self.of = of
-        self.training = training
-
-    def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
-        """Announce the training."""
-        self.listener.trial(self.number, self.of, self.training.seed, self.training.epochs)
-
-    def on_epoch_end(self, record: EpochRecord) -> None:
-        """Show an epoch."""
-        self.listener.epoch(record, self.number)
-
-
-def _train(
-    problem: Problem,
-    registry: Registry,
-    options: FitOptions,
-    trainings: Sequence[Training],
-    listener: Listener,
-    stop: StopRequest | None,
-) -> list[tuple[nn.Module, float]]:
-    """Train each setting; return the networks and their approximated accuracies on held-out partial labels."""
-    if len(problem.train_candidates.labelled()) == 0:
-        raise DataError("every training example has all classes as candidates: there is nothing to learn from")
-    jobs = [
-        TrainingJob(
-            problem=problem,
-            estimator=options.estimator,
-            backbone=options.backbone,
-            training=training,
-            seed=options.seed,
-            callback=_Shown(listener, number, len(trainings), training),
-        )
-        for number, training in enumerate(trainings, start=1)
+    folds = next((count for most, count in FOLDS if len(index) <= most), 1)
+    if folds == 1 or options.watches or len(data.input_shape) > 1 or len(index) < 2 * folds:
+        cut = round(VALIDATION * len(order))
+        return [(order[cut:], order[:cut].sort().values)]
+    size = len(order) // folds  # equal training parts make one stack; what is left over trains in every fold
+    return [
+        (torch.cat([order[: i * size], order[(i + 1) * size :]]), order[i * size : (i + 1) * size].sort().values)
+        for i in range(folds)
     ]
-    with (
-        attributed(registry, "backbone", options.backbone.name),
-        attributed(registry, "estimator", options.estimator.name),
-    ):
-        return [(each.model, each.final.get(SELECTED_BY, float("nan"))) for each in train(jobs, stop=stop)]
 
 
-def make_own_problem(data: Data, train: Tensor, validation: Tensor) -> Problem:
-    """Return a learning problem on a user's own sets, without any true label in it."""
+def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examples: int, fits: int) -> Plan:
+    """Return what to try: what the user named, or what suits the data."""
+    trainings = options.trainings(examples)
+    if options.backbone is not None:
+        return Plan(choices=tuple(NetworkChoice(backbone=options.backbone, training=each) for each in trainings))
+    if options.trees:
+        return Plan(choices=tuple(TreesChoice(boosting=each) for each in FORESTS[options.budget]))
     candidates = own_candidates(data)
-    transform = data.fit_inputs(train)
-    train_x = transform_inputs(transform, data.x, train)
-    return Problem(
-        train_x=train_x,
-        train_candidates=candidates.take(train),
-        validation_x=transform_inputs(transform, data.x, validation),
-        validation_candidates=candidates.take(validation) if len(validation) else None,
-        test_x=train_x[:0],
-        clean=CleanLabels(train=None, validation=None, test=None),
-        transform=transform,
-        num_classes=data.num_classes,
-        input_shape=tuple(train_x.shape[1:]),
+    size = Size(
+        examples=examples,
+        features=math.prod(data.input_shape),
+        classes=candidates.num_classes,
+        mean_size=candidates.mean_size,
+        image=len(data.input_shape) > 1,
     )
-
-
-def own_candidates(data: Data) -> CandidateSets:
-    """Return the data's own candidate sets, or say that it has none."""
-    if data.candidates is None:
-        raise ConfigError(f"{data.name} has no candidate sets: name the column or the variable that holds them")
-    return data.candidates
+    return plan(size, options.budget, registry, trainings, fits=fits, whole=whole)
 
 
 def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tensor) -> HeldOut:
@@ -306,15 +327,47 @@ def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tenso
         approximated_accuracy=float(metrics.approximated_accuracy(logits[informative], mask)) if len(mask) else nothing,
         accuracy=float(metrics.accuracy(logits, known)) if known is not None and count else None,
         known_labels=count,
+        set_log_loss=calibration.set_log_loss(logits[informative], mask) if len(mask) else nothing,
+        calibration_error=None if known is None else calibration.calibration_error(logits.softmax(1), known),
+        calibration_error_before=None
+        if known is None
+        else calibration.calibration_error((logits * fitted.temperature).softmax(1), known),
     )
 
 
 def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
     """Return what was fitted, for a model's metadata and for tracking."""
+    choice = fitted.choice
+    if isinstance(choice, TreesChoice):
+        # No estimator of the registry: boosting by confidences maximises the likelihood, see `own_data.trees`.
+        made = {"estimator": {"name": "likelihood of the sets"}, "backbone": {"name": choice.name, **choice.settings()}}
+        training = {"seed": options.seed}
+    else:
+        made = {
+            "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
+            "backbone": {"name": choice.name, **values_of(choice.backbone)},
+        }
+        training = choice.training.to_dict()
     return {
-        "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
-        "backbone": {"name": options.backbone.name, **values_of(options.backbone)},
-        "training": fitted.training.to_dict(),
-        "tried": [dict(choice) for choice in fitted.tried],
+        **made,
+        "training": training,
+        "temperature": fitted.temperature,
+        "selected_by": SELECTED_BY,
+        "tried": [dict(each) for each in fitted.tried],
+        "left_out": dict(fitted.left_out),
         "refit": options.refit,
+        "use_known_labels": options.use_known_labels,
     }
+
+
+__all__ = [
+    "FitOptions",
+    "Fitted",
+    "HeldOut",
+    "Listener",
+    "Quiet",
+    "fit",
+    "fit_and_report",
+    "make_own_problem",
+    "own_candidates",
+]

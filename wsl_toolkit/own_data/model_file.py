@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,9 +23,13 @@ from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
 from wsl_toolkit.data.table_schema import TableSchema, TableTransform
 from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
+from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.fitting import Fitted
+from wsl_toolkit.plugins.code_identity import code_of, named_in, require
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import parse_json
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.version import __version__
 
@@ -31,6 +37,8 @@ FORMAT = "wsl-model-1"
 TEXT, CHECKSUM = "wsl", "sha256"
 """The entries of the file's header; models of the first release have no checksum."""
 ROWS = 65_536
+MOST_NUMBERS = 2**28
+"""No example has more; a damaged header may say so."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -47,13 +55,21 @@ class Model:
     about: dict[str, Any]
     """Backbone, estimator, training, held-out report: what JSON can hold."""
 
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by before they become probabilities; models of the first release have none."""
+        return float(self.about.get("temperature", 1.0))
+
     def probabilities(self, x: Tensor) -> Tensor:
         """Return p(y|x) of raw inputs, [n, K], chunk by chunk."""
         if tuple(x.shape[1:]) != self.input_shape:
             raise DataError(
                 f"the model takes examples of shape {shape_text(self.input_shape)}, not {shape_text(x.shape[1:])}"
             )
-        parts = [torch.softmax(predict(self.network, transform_inputs(self.transform, p)), 1) for p in x.split(ROWS)]
+        parts = [
+            torch.softmax(predict(self.network, transform_inputs(self.transform, p)) / self.temperature, 1)
+            for p in x.split(ROWS)
+        ]
         return torch.cat(parts) if parts else torch.empty(0, len(self.class_names))
 
     def save(self, path: Path) -> None:
@@ -86,20 +102,24 @@ class Model:
             schema = None if meta["schema"] is None else TableSchema.from_json(meta["schema"])
             input_shape = tuple(int(side) for side in meta["input_shape"])
             transform = _transform(meta["transform"], tensors)
-            name = backbone.pop("name")
+            name = str(backbone.pop("name"))
+            provided = {key: str(text) for key, text in dict(meta["about"].get("code", {})).items()}
+            if not math.isfinite(temperature := float(meta["about"].get("temperature", 1.0))) or temperature <= 0:
+                raise ValueError(f"a temperature of {temperature}")
         except WslError as error:
             raise type(error)(f"{path} is not a complete model: {error}") from None
         except Exception as error:  # a damaged header can be wrong in every way
             raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
-        network = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
+        require(registry, {key: text for key, text in provided.items() if key == f"backbone {name}"}, f"model {path}")
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-        try:
-            network.load_state_dict(weights)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise DataError(f"{path} does not fit its own backbone (another version of it?): {reason}") from None
-        _check_finite(path, {**dict(network.named_parameters()), **transform.state_dict()})
-        return cls(
+        if name == trees.NAME:
+            network = _trees(path, weights, network_input, len(class_names))
+        else:
+            built = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
+            network = _filled(path, built, weights)
+        learned = network.state_dict() if name == trees.NAME else dict(network.named_parameters())
+        _check_finite(path, {**learned, **transform.state_dict()})
+        model = cls(
             network=network.eval(),
             transform=transform,
             class_names=class_names,
@@ -107,6 +127,8 @@ class Model:
             input_shape=input_shape,
             about=meta["about"],
         )
+        _check_fits_together(path, model)
+        return model
 
 
 def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -117,6 +139,37 @@ def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_c
         raise type(error)(f"{path} is not a complete model: {error}") from None
     except Exception as error:
         raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def _check_fits_together(path: Path, model: Model) -> None:
+    """Predict one example of zeros: columns, preprocessing and network that do not fit each other cannot."""
+    try:
+        if not 0 < math.prod(model.input_shape) <= MOST_NUMBERS or min(model.input_shape) < 1:
+            raise ValueError(f"no example has the shape {shape_text(model.input_shape)}")
+        kind = model.about.get("input_dtype", "float64")
+        found = model.probabilities(torch.from_numpy(np.zeros((1, *model.input_shape), dtype=kind)))
+        if tuple(found.shape) != (1, len(model.class_names)) or not bool(torch.isfinite(found).all()):
+            raise ValueError("what it predicts is not a probability of each class")
+    except Exception as error:  # a forged file can fail anywhere in the network
+        raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def _filled(path: Path, network: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
+    """Return the network with its weights."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} does not fit its own backbone (another version of it?): {reason}") from None
+    return network
+
+
+def _trees(path: Path, arrays: dict[str, Tensor], network_input: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Return the trees of a model."""
+    try:
+        return trees.TreeEnsemble.load(arrays, math.prod(network_input), num_classes)
+    except ValueError as error:
+        raise DataError(f"{path} is not a complete model: {error}") from None
 
 
 def _check_finite(path: Path, weights: Mapping[str, Tensor]) -> None:
@@ -132,7 +185,8 @@ def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"\0{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+        if value.numel():  # what is empty has no bytes, and no strides to view it by
+            digest.update(value.reshape(-1).contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -144,13 +198,15 @@ def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
             "use a dataset that is scaled, or a table"
         )
     network_input = list(transform_inputs(fitted.transform, data.x[:1]).shape[1:])
+    registry = load_plugins().registry
+    code = code_of(registry, named_in(about, registry))
     return Model(
         network=fitted.network.cpu().eval(),
         transform=fitted.transform,
         class_names=class_names_of(data),
         schema=data.normalise if isinstance(data.normalise, TableSchema) else None,
         input_shape=data.input_shape,
-        about={**about, "data": data.name, "network_input": network_input},
+        about={**about, "data": data.name, "network_input": network_input, "code": code},
     )
 
 
@@ -180,8 +236,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if set(header) - {TEXT} and TEXT in header and header.get(CHECKSUM) != checksum(text, tensors):
         raise DataError(f"{path} is damaged: its content does not match its checksum; copy or fit it again")
     try:
-        meta = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        meta = parse_json(text)
+    except ValueError as error:
         raise DataError(f"{path} is not a readable model: its header is damaged ({one_line(error)})") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{path} is a safetensors file, but not a model that `wsl fit` wrote")

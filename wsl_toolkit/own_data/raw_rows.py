@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.data.formats import images, spreadsheets, table_files
+from wsl_toolkit.data.formats import images, spreadsheets, table_rows
 from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 from wsl_toolkit.data.formats.npz_files import read_arrays
+from wsl_toolkit.data.formats.table_layout import Layout, TableFile
 from wsl_toolkit.data.formats.text_dialect import Dialect, Given, check_encoding, detect
 from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 
@@ -87,7 +88,7 @@ def _dialect(path: Path, model: Model, columns: Sequence[str], given: Given) -> 
     if known is not None and given == Given():
         try:
             check_encoding(path, known.encoding)
-            if set(columns) <= set(table_files.header_of(path, known)):
+            if set(columns) <= set(table_rows.header_of(path, known)):
                 return known
         except (DataError, LookupError):
             pass
@@ -100,21 +101,19 @@ def _check_columns(columns: Sequence[str], names: Sequence[str]) -> None:
             raise DataError(f"column {name!r} is missing.{did_you_mean(name, names)}")
 
 
-def _from_sheet(path: Path, columns: Sequence[str], sheet: str | None) -> table_files.TableFile:
+def _from_sheet(path: Path, columns: Sequence[str], sheet: str | None) -> TableFile:
     names, cells = spreadsheets.read_sheet(path, sheet)
-    _check_columns(columns, table_files.check_header(names))
-    return table_files.from_cells(names, cells, names)
+    _check_columns(columns, table_rows.check_header(names))
+    return table_rows.from_cells(names, cells, names)
 
 
-def read_table(
-    path: Path, columns: Sequence[str], numbers: Sequence[str], dialect: Dialect | None
-) -> table_files.TableFile:
+def read_table(path: Path, columns: Sequence[str], numbers: Sequence[str], dialect: Dialect | None) -> TableFile:
     """Read some columns of a table, text files as text; rows of the wrong width are refused by their numbers."""
-    names = table_files.parquet_columns(path) if dialect is None else table_files.header_of(path, dialect)
+    names = table_rows.parquet_columns(path) if dialect is None else table_rows.header_of(path, dialect)
     _check_columns(columns, names)
     if dialect is None:
-        return table_files.TableFile(table=table_files.read_parquet(path, columns), layout=table_files.Layout())
-    file = table_files.parse_csv(path, dialect, names, header=names)
+        return TableFile(table=table_rows.read_parquet(path, columns), layout=Layout())
+    file = table_rows.parse_csv(path, dialect, names, header=names)
     if dialect.decimal == ",":
         import pyarrow.compute as pc
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from wsl_toolkit.errors import ConfigError, DataError, TrackingError, one_line
 from wsl_toolkit.own_data.model_file import Model
-from wsl_toolkit.own_data.result_files import check_place
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.files import replacing_folder
+from wsl_toolkit.system.output_paths import check_place
 from wsl_toolkit.version import __version__
 
 if TYPE_CHECKING:
@@ -189,20 +189,28 @@ def _load_pyfunc(path: str) -> ServedModel:
     return ServedModel(Model.load(find_weights(Path(path)), load_plugins().registry))
 
 
-def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str) -> str:
+def record_fit(
+    tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str, seconds: float = 0.0
+) -> str:
     """Leave a fit's record in a run folder, the model that serves with it, and deliver it to MLflow from there."""
+    from wsl_toolkit.plugins.code_identity import provenance
     from wsl_toolkit.runs.folder import FINISHED, RunFolder
     from wsl_toolkit.runs.tracking.library import import_mlflow
     from wsl_toolkit.runs.tracking.outbox import MODEL
     from wsl_toolkit.runs.tracking.run_folders import UNDELIVERED
+    from wsl_toolkit.runs.tracking.runs_table import table_numbers, table_tags
     from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
     from wsl_toolkit.system import environment
 
     about, held_out = model.about, model.about["held_out"]
     params = {f"{role}.{key}": value for role in ("estimator", "backbone") for key, value in about[role].items()}
-    found = {f"held_out/{name}": held_out[name] for name in ("covering_rate", "approximated_accuracy")}
+    names = ("covering_rate", "approximated_accuracy", "set_log_loss", "calibration_error", "calibration_error_before")
+    found = {f"held_out/{name}": held_out[name] for name in names if held_out.get(name) is not None}
+    found |= {"temperature": model.temperature, "seconds": seconds}
     if held_out["accuracy"] is not None:
         found["test/accuracy"] = held_out["accuracy"]
+    found |= table_numbers([{**found, "validation/covering_rate": held_out["covering_rate"]}])
+    used = {"dataset": data_name, **{role: about[role]["name"] for role in ("estimator", "backbone")}}
     name = f"{about['estimator']['name']} | {data_name} | {about['backbone']['name']}"
     folder = RunFolder.new(tracker.home)
     folder.enter()
@@ -210,7 +218,12 @@ def record_fit(tracker: Tracker, model: Model, example: Tensor, data_name: str, 
     folder.note(
         name=name,
         params={key: str(value) for key, value in {**params, **about["training"]}.items()},
-        tags={**environment.tags(), "wsl.data_digest": digest},
+        tags={
+            **environment.tags(),
+            **provenance(about.get("code", {})),
+            "wsl.data_digest": digest,
+            **table_tags({role: (name, {}) for role, name in used.items()}),
+        },
         description=f"**{name}**, by `wsl fit`",
         inputs=[{"name": data_name, "digest": digest, "context": "training"}],
         summary={"time": now, "step": 0, "values": found},

@@ -20,7 +20,7 @@ import pluggy
 from wsl_toolkit import hookspecs
 from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import PluginError, did_you_mean, one_line
-from wsl_toolkit.plugins import api_version
+from wsl_toolkit.plugins import api_version, class_checks
 from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION, Owner, Registry
 
 HOOKS = {role: f"wsl_register_{role}s" for role in ROLES}
@@ -133,6 +133,7 @@ def _load_one(
             manager.register(plugin, record.full_name)
             provided = _provided(manager, plugin)
             registry.add_all(provided, owner)
+            warnings += [each for _, cls in provided for each in class_checks.suspicions(cls)]
     except (Exception, SystemExit) as error:
         if plugin is not None and manager.is_registered(plugin):
             manager.unregister(plugin)

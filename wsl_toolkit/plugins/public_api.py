@@ -17,5 +17,8 @@ PUBLIC_MODULES: dict[str, tuple[str, ...] | None] = {
     "wsl_toolkit.networks": None,
     "wsl_toolkit.plugins": ("load_plugins",),
     "wsl_toolkit.testing": None,
+    "wsl_toolkit.training.callbacks": ("Epoch", "TrainingStart"),
+    "wsl_toolkit.training.jobs": ("Trained",),
+    "wsl_toolkit.training.metrics": ("Measured",),
 }
 """Modules and their public names; None stands for the module's `__all__`, or all that it defines where it has none."""

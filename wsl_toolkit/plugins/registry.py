@@ -8,12 +8,27 @@ from typing import Any
 
 import attrs
 
-from wsl_toolkit.components import NEEDS, ROLES, Component, Estimator
+from wsl_toolkit.components import NEEDS, ROLES, Component, Estimator, Metric
 from wsl_toolkit.errors import PluginError, UnknownComponentError, did_you_mean, one_line
 from wsl_toolkit.parameters import construct, parameters_of
+from wsl_toolkit.plugins import class_checks
 
 OWN_DISTRIBUTION = "wsl-toolkit"
+SESSION = "python-session"
+"""Who provides components that are defined in a notebook or a script."""
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+DECLARED = {
+    "generator": ("setting",),
+    "estimator": ("assumption", "kind"),
+    "metric": ("label", "reads", "better"),
+}
+"""What a class of a role must say of itself, beside its name."""
+METRIC_VALUES = {
+    "reads": ("candidates", "clean labels"),
+    "better": ("higher", "lower"),
+    "part": ("validation", "test"),
+    "scale": ("share", "risk", "classes"),
+}
 _UNDECORATED = type(attrs.field())
 """What `param()` leaves on a class until attrs has made a field of it."""
 
@@ -46,6 +61,13 @@ class Registry:
         self.failures: dict[str, str] = {}
         """Quarantined plugins and why: quoted when a component is missing."""
 
+    def copy(self) -> Registry:
+        """Return a registry of the same components, to which others can be added."""
+        new = Registry()
+        new._entries = {role: dict(entries) for role, entries in self._entries.items()}
+        new.failures = dict(self.failures)
+        return new
+
     def add_all(self, components: Iterable[tuple[str, Any]], owner: Owner) -> None:
         """Register all components of a plugin, or, if one of them is wrong, none."""
         checked = [(role, self._checked(role, cls, owner)) for role, cls in components]
@@ -67,13 +89,16 @@ class Registry:
             raise PluginError(f"{role} {cls.__name__} needs a class attribute `name` in kebab-case, not {name!r}")
         if missing := sorted(getattr(cls, "__abstractmethods__", ())):
             raise PluginError(f"{role} {name!r} does not define {', '.join(missing)}")
-        needed = {"generator": ("setting",), "estimator": ("assumption", "kind")}.get(role, ())
+        needed = DECLARED.get(role, ())
         for attribute in needed:
             if not hasattr(cls, attribute):
                 raise PluginError(f"{role} {name!r} does not declare `{attribute}`")
         self._check_parameters(cls, f"{role} {name!r}")
+        class_checks.check_class(cls)
         if issubclass(cls, Estimator):
             self._check_needs(cls)
+        if issubclass(cls, Metric):
+            self._check_metric(cls)
         taken = self._entries[role].get(name)
         if taken:
             raise PluginError(f"{role} {name!r} is already provided by {taken.owner}; {owner} must choose another name")
@@ -102,6 +127,16 @@ class Registry:
         if cls.stackable and cls.looks_back():
             raise PluginError(f"estimator {cls.name!r} defines after_epoch, so stackable must be False")
 
+    @staticmethod
+    def _check_metric(cls: type[Metric]) -> None:
+        for attribute, known in METRIC_VALUES.items():
+            if (value := getattr(cls, attribute)) not in known:
+                raise PluginError(f"metric {cls.name!r}: `{attribute}` is one of {', '.join(known)}, not {value!r}")
+        if cls.part == "test" and cls.reads == "candidates":
+            raise PluginError(f"metric {cls.name!r}: the test part has no candidate sets to read")
+        if required := [parameter.name for parameter in parameters_of(cls).values() if parameter.required]:
+            raise PluginError(f"metric {cls.name!r} is used with its defaults, and {required[0]!r} has none")
+
     def names(self, role: str) -> list[str]:
         """Return the names of a role's components, sorted."""
         return sorted(self._entries[role])
@@ -110,6 +145,10 @@ class Registry:
         """Yield every registered component."""
         for found in self._entries.values():
             yield from found.values()
+
+    def has(self, role: str, name: str) -> bool:
+        """Return whether a component is installed."""
+        return name in self._entries.get(role, {})
 
     def entry(self, role: str, name: str) -> Entry:
         """Return a component class with its owner, or say which names are near."""

@@ -36,7 +36,7 @@ class SourceTree:
             content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise PluginError(f"{root} is not a plugin's checkout: it has no pyproject.toml") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise PluginError(f"{file} cannot be read: {error}") from None
         project = content.get("project", {})
         tables = project.get("entry-points", {}) if isinstance(project, dict) else {}

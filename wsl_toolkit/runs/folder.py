@@ -22,7 +22,6 @@ import re
 import shutil
 import time
 import uuid
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,18 +29,15 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.errors import ConfigError, DataError, ResourceError, did_you_mean, one_line
+from wsl_toolkit.runs.facts import check_facts
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import parse_json, read_json, read_text, sealed, unsealed
 from wsl_toolkit.system.processes import FolderLock, Process
 from wsl_toolkit.training.engine import EpochRecord
 
 OFFLINE = "offline-"
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 _SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-_KINDS = {
-    "name": str, "params": dict, "tags": dict, "description": str, "parent": str, "status": str, "message": str,
-    "started": int, "ended": int, "experiment": str, "store": str, "data_dir": str, "inputs": list, "summary": dict,
-}  # fmt: skip
-"""What the facts of a run are, where they are known."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +106,7 @@ class RunFolder:
         changed = {**self._facts, **facts}
         if changed != self._facts:
             self._facts = changed
-            self._write("run.json", json.dumps(changed, indent=1))
+            self._write("run.json", sealed(changed, indent=1))
 
     def write_config(self, toml: str) -> None:
         """Keep the resolved configuration."""
@@ -118,11 +114,11 @@ class RunFolder:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Keep the result; its presence means that the run is complete."""
-        self._write("result.json", json.dumps(result, indent=2))
+        self._write("result.json", sealed(result, indent=2))
 
     def result(self) -> dict[str, Any] | None:
         """Return the result of a complete run, else None."""
-        return _read_json(self.path / "result.json") or None
+        return _read_if_sound(self.path / "result.json") or None
 
     def _write(self, name: str, text: str) -> None:
         with _disk(self.path):
@@ -183,7 +179,7 @@ class RunFolder:
     def process(self) -> Process | None:
         """Return the process that works, or was killed while it worked, on the run."""
         try:
-            return Process(**_read_json(self.path / "process.json"))
+            return Process(**_read_if_sound(self.path / "process.json"))
         except TypeError:
             return None
 
@@ -199,9 +195,11 @@ class RunFolder:
     def records(self) -> list[TimedRecord]:
         """Return the epochs so far, in order."""
         try:
-            lines = (self.path / "records.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = read_text(self.path / "records.jsonl", errors="replace").splitlines()
         except FileNotFoundError:
             return []
+        except ValueError as error:
+            raise DataError(f"{self.path / 'records.jsonl'} is damaged ({error}): remove it, it is made anew") from None
         found: dict[int, TimedRecord] = {}
         for line in lines:
             with contextlib.suppress(ValueError, TypeError, KeyError):  # a line that was cut short or damaged
@@ -243,8 +241,12 @@ def damaged_records(home: Path) -> Iterator[str]:
 
 def children_of(folder: RunFolder) -> dict[int, RunFolder]:
     """Return the folders of a run's trials by seed."""
-    found = (other for other in all_folders(folder.home) if other.fact("parent") == folder.run_id)
-    return {int(other.fact("params", {})["seed"]): other for other in found}
+    found = {}
+    for other in all_folders(folder.home):
+        if other.fact("parent") == folder.run_id:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a trial that lost its seed is none of ours
+                found[int(other.fact("params", {})["seed"])] = other
+    return found
 
 
 def dead_folders(home: Path) -> Iterator[RunFolder]:
@@ -286,16 +288,12 @@ def _disk(path: Path) -> Iterator[None]:
 
 
 def _line(timed: TimedRecord) -> str:
-    values = {**attrs.asdict(timed.record), "time": timed.time}
-    return json.dumps({**values, "checksum": _checksum(values)}) + "\n"
+    return sealed({**attrs.asdict(timed.record), "time": timed.time}) + "\n"
 
 
 def _read_line(line: str) -> TimedRecord:
     """Read a line back, or raise a ValueError, TypeError or KeyError; lines of release 0.1 have no checksum."""
-    values = dict(json.loads(line))
-    checksum = values.pop("checksum", None)
-    if checksum is not None and checksum != _checksum(values):
-        raise ValueError("the line does not match its checksum")
+    values = unsealed(parse_json(line))
     epoch, metrics = values["epoch"], dict(values["metrics"])
     numbers = [values["seconds"], *metrics.values()]
     if type(epoch) is not int or epoch < 1 or type(values["time"]) is not int:
@@ -305,34 +303,27 @@ def _read_line(line: str) -> TimedRecord:
     return TimedRecord(record=EpochRecord(epoch=epoch, metrics=metrics, seconds=values["seconds"]), time=values["time"])
 
 
-def _checksum(values: dict[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(values, sort_keys=True).encode()):08x}"
-
-
 def _read_facts(path: Path) -> dict[str, Any]:
     """Return what is known of a run; a record that is there and cannot be read must not pass for none."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = {name: value for name, value in unsealed(read_json(path)).items() if value is not None}
+        check_facts(facts)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        facts, reason = None, one_line(error)
-    else:
-        reason = "it is not the record of a run"
-    if not isinstance(facts, dict) or not all(isinstance(facts.get(key), kind | None) for key, kind in _KINDS.items()):
         raise DataError(
-            f"{path} is damaged ({reason}): restore it from a backup, or remove {path.parent} and start the run anew"
-        )
+            f"{path} is damaged ({one_line(error)}): restore it from a backup, or remove {path.parent} and start the "
+            "run anew"
+        ) from None
     return facts
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_if_sound(path: Path) -> dict[str, Any]:
     """Return a JSON object, or an empty one if there is none that can be read."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return unsealed(read_json(path))
     except (OSError, ValueError):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _now() -> int:

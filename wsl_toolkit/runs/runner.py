@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from wsl_toolkit.errors import ConfigError, DivergedError, InterruptedRunError
+from wsl_toolkit.components import ROLES, Callback
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.loading import load_data
+from wsl_toolkit.errors import CheckpointError, ConfigError, DivergedError, InterruptedRunError
 from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.class_checks import suspicions
+from wsl_toolkit.plugins.code_identity import PROVENANCE, changes, code_of, digest_of, named_in, provenance, require
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs import summary, trial_figures
 from wsl_toolkit.runs.folder import RunFolder, children_of
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Listener, Parts, Session, tracked_in
 from wsl_toolkit.runs.tracked_trial import TrackedTrial, finished_trial, trial_problem
+from wsl_toolkit.runs.tracking.runs_table import table_numbers, table_tags
 from wsl_toolkit.runs.tracking.store import RunFacts, Tracker
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system import environment
@@ -42,33 +48,47 @@ def run(
     checkpoint_every: int | None = None,
     ranks: Ranks | None = None,
     folder: RunFolder | None = None,
+    other_code: bool = False,
+    data: Data | None = None,
+    callbacks: Callable[[], Sequence[Callback]] = list,
 ) -> RunResult:
     """Run a configuration: one run for one trial, or a parent with a child for each of several.
 
-    With a `folder`, go on with its run from the newest checkpoints, to the same bits. The store is opened only when
+    With a `folder`, go on with its run from the newest checkpoints, to the same bits; under other code than it was made
+    by so far, only if `other_code` says so. The store is opened only when
     configuration and data are known to be sound, so that a mistake records nothing. Of several `ranks` the first calls
-    this, and the others `follow`.
+    this, and the others `follow`. `data` is what the configuration names, where it is loaded already;
+    `callbacks` makes those of each trial.
     """
     config = config.resolved(registry)
     check_training(config.training)
     if ranks is not None:
         ranks.agree("versions", environment.versions())
         ranks.tell({"config": config.to_dict(), "data_dir": str(data_dir)})
-    parts = load_parts(config, registry, data_dir)
+        ranks.agree("code", digest_of(installed_code(config, registry)))
+    parts = load_parts(config, registry, data_dir, data)
+    config = attrs.evolve(config, components=used_components(config, parts))
+    codes = codes_of(folder, installed_code(config, registry), other_code=other_code)
     tracker = open_tracker()
-    notes = summary.notes(parts.estimator, parts.generator)
-    for note in notes:
+    callers = [*config.create_callbacks(registry), *callbacks()]
+    notes = summary.notes(parts.estimator, parts.generator, callers)
+    for note in [*notes, *slips(config, registry)]:
         listener.note(note)
-    config = attrs.evolve(config, components=_used(config, parts))
+    name = summary.run_name(config, registry)
     facts = RunFacts(
-        name=summary.run_name(config),
+        name=name,
         params=config.flat(),
-        tags={**environment.tags(), **summary.provenance(config, registry), **summary.verdict(notes), **tags},
-        description=summary.describe_start(config, parts.estimator, notes),
+        tags={
+            **environment.tags(),
+            **summary.verdict(notes),
+            **table_tags(config.components),
+            **tags,
+            **provenance(codes[-1]),
+        },
+        description=summary.describe_start(name, parts.estimator, notes),
         parent=folder.fact("parent") if folder else None,
+        codes=codes,
     )
-    names = {role: name for role, (name, _) in config.components.items()}
-    advice = f"lower --batch-size (now {config.training.batch_size}), or choose a smaller --backbone or less data"
     with listening() as stop:
         session = Session(
             config=config,
@@ -80,16 +100,13 @@ def run(
             checkpoint_every=checkpoint_every,
             data_dir=data_dir.resolve(),
             ranks=ranks,
+            callbacks=callbacks,
         )
         with tracked_in(session, facts, config, folder) as tracked, contextlib.ExitStack() as children:
             trials, outcomes = _trials(session, facts, tracked, children, resumed=folder is not None)
             if ranks is not None:
                 ranks.tell([trial.seed for trial in trials])
-            with (
-                explain_memory(advice),
-                attributed(registry, "backbone", names["backbone"]),
-                attributed(registry, "estimator", names["estimator"]),
-            ):
+            with at_fault(config, registry):
                 trained = train([trial.job() for trial in trials], stop=stop, ranks=ranks, note=listener.note)
             outcomes |= {each.seed: each for each in trained}
             result = _collect(config, tracker, tracked.run_id, facts.name, outcomes, notes)
@@ -97,12 +114,67 @@ def run(
     return result
 
 
-def interrupted(folder: RunFolder) -> RunConfig:
-    """Return the configuration of a run to go on with; refuse one that is complete."""
+def slips(config: RunConfig, registry: Registry) -> list[str]:
+    """Return what looks like a mistake in the classes of a run's components."""
+    return [each for role, (name, _) in config.components.items() for each in suspicions(registry.get(role, name))]
+
+
+@contextlib.contextmanager
+def at_fault(config: RunConfig, registry: Registry) -> Iterator[None]:
+    """Train; name the component that fails, and what to do if memory does not suffice."""
+    advice = f"lower --batch-size (now {config.training.batch_size}), or choose a smaller --backbone or less data"
+    with (
+        explain_memory(advice),
+        attributed(registry, "backbone", config.components["backbone"][0]),
+        attributed(registry, "estimator", config.components["estimator"][0]),
+    ):
+        yield
+
+
+def interrupted(folder: RunFolder, registry: Registry) -> RunConfig:
+    """Return the configuration of a run to go on with; refuse one that is complete, or whose plugin is gone."""
     if folder.result() is not None:
         raise ConfigError(f"run {folder.run_id} is complete: there is nothing to resume")
     file = folder.path / "config.toml"
-    return from_dict(read_toml(file), str(file))
+    config = from_dict(read_toml(file), str(file))
+    recorded = _recorded(folder, config)
+    require(registry, recorded, f"run {folder.run_id}")
+    named = {f"{role} {name}" for role, name in named_in(config.to_dict(), registry)}
+    if lost := sorted(key for key in recorded if key.partition(" ")[0] in ROLES and key not in named):
+        raise ConfigError(
+            f"{file} does not name {lost[0]}, which run {folder.run_id} began with: restore it, or start a new run"
+        )
+    return config
+
+
+def _recorded(folder: RunFolder, config: RunConfig) -> dict[str, str]:
+    """Return which code a run was made by; of release 0.1 its tags tell who provided the components."""
+    if codes := folder.fact("codes", []):
+        return dict(codes[-1])
+    tags = folder.fact("tags", {})
+    named = {role: name for role, (name, _) in config.components.items()}
+    return {f"{role} {name}": tag for role, name in named.items() if (tag := tags.get(f"{PROVENANCE}{role}"))}
+
+
+def installed_code(config: RunConfig, registry: Registry) -> dict[str, str]:
+    """Return which code is installed of all that a configuration names."""
+    return code_of(registry, named_in(config.to_dict(), registry))
+
+
+def codes_of(folder: RunFolder | None, code: dict[str, str], *, other_code: bool) -> list[dict[str, str]]:
+    """Return the code that a run is made by, the present one last; refuse to go on under another unless told to."""
+    before = folder.fact("codes", []) if folder is not None else []
+    if folder is None or not before:  # a new run, or one of release 0.1, which did not say
+        return [code]
+    if before[-1] == code:
+        return [*before]
+    if not other_code:
+        what = "; ".join(changes(before[-1], code))
+        raise CheckpointError(
+            f"run {folder.run_id} was made by other code so far than is installed ({what}): install what it was made "
+            "by, start a new run, or go on with --other-code, which the run's tags then say"
+        )
+    return [*before, code]
 
 
 def follow(registry: Registry, ranks: Ranks) -> None:
@@ -110,6 +182,7 @@ def follow(registry: Registry, ranks: Ranks) -> None:
     ranks.agree("versions", environment.versions())
     told = ranks.tell()
     config = from_dict(told["config"], "rank 0's configuration").resolved(registry)
+    ranks.agree("code", digest_of(installed_code(config, registry)))
     parts = load_parts(config, registry, Path(told["data_dir"]))
     seeds = ranks.tell()
     jobs = [
@@ -119,6 +192,7 @@ def follow(registry: Registry, ranks: Ranks) -> None:
             backbone=parts.backbone,
             training=config.training,
             seed=seed,
+            callbacks=config.create_callbacks(registry),
         )
         for seed in seeds
     ]
@@ -127,19 +201,21 @@ def follow(registry: Registry, ranks: Ranks) -> None:
         train(jobs, stop=stop, ranks=ranks)
 
 
-def load_parts(config: RunConfig, registry: Registry, data_dir: Path) -> Parts:
+def load_parts(config: RunConfig, registry: Registry, data_dir: Path, data: Data | None = None) -> Parts:
     """Create the components and load the data; a generator is dropped where the data brings its own sets."""
-    with attributed(registry, "dataset", config.components["dataset"][0]):
-        data = config.create("dataset", registry).load(data_dir)
+    if data is None:
+        with attributed(registry, "dataset", config.components["dataset"][0]):
+            data = load_data(config.create("dataset", registry), data_dir)
     return Parts(
         data=data,
         generator=None if data.candidates is not None else config.create("generator", registry),
         estimator=config.create("estimator", registry),
         backbone=config.create("backbone", registry),
+        transform=config.create("transform", registry) if "transform" in config.components else None,
     )
 
 
-def _used(config: RunConfig, parts: Parts) -> dict[str, tuple[str, dict[str, Any]]]:
+def used_components(config: RunConfig, parts: Parts) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the components without the generator that the data made idle."""
     idle = {"generator"} if parts.generator is None else set()
     return {role: value for role, value in config.components.items() if role not in idle}
@@ -206,7 +282,8 @@ def _log_outcome(tracked: TrackedRun, result: RunResult, outcomes: list[TrialOut
     # A single trial has its means too, so that one column of the runs table compares all runs.
     means = {f"{key}_mean": value for key, value in result.mean.items()}
     errors = {f"{key}_stderr": value for key, value in result.stderr.items()}
-    tracked.log_summary({**means, **errors}, max(len(outcome.records) for outcome in outcomes))
+    row = table_numbers([outcome.final for outcome in outcomes])
+    tracked.log_summary({**means, **errors, **row}, max(len(outcome.records) for outcome in outcomes))
     if len(outcomes) > 1:
         records = [outcome.records for outcome in outcomes]
         tracked.log_figure(summary.curve_figure(records, result.name), "figures/learning_curve.png")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import attrs
 
-from wsl_toolkit.components import Backbone, Estimator, Generator
+from wsl_toolkit.components import Backbone, Callback, Estimator, Generator, Transform
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.errors import InterruptedRunError, TrackingError, WslError, one_line
+from wsl_toolkit.plugins.code_identity import provenance
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.folder import FAILED, FINISHED, KILLED, RUNNING, RunFolder
 from wsl_toolkit.runs.tracking.store import RunFacts, Tracker, redact
@@ -45,6 +46,7 @@ class Parts:
     generator: Generator | None
     estimator: Estimator
     backbone: Backbone
+    transform: Transform | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +63,8 @@ class Session:
     data_dir: Path
     ranks: Ranks | None = None
     """The processes that train together, of which this is the first; None: it is alone."""
+    callbacks: Callable[[], Sequence[Callback]] = list
+    """Makes the callbacks of a trial."""
     said: set[str] = attrs.field(factory=set)
 
     def note_once(self, kind: str, text: str) -> None:
@@ -73,7 +77,7 @@ class Session:
 @contextlib.contextmanager
 def tracked_in(session: Session, facts: RunFacts, config: RunConfig, folder: RunFolder | None) -> Iterator[TrackedRun]:
     """Open a run and its folder, and end it truthfully: FINISHED, KILLED by the user, or FAILED with its message."""
-    tracked = _reopen(session, folder) if folder is not None else _begin(session, facts, config)
+    tracked = _reopen(session, facts, folder) if folder is not None else _begin(session, facts, config)
     try:
         yield tracked
     except InterruptedRunError as error:
@@ -90,6 +94,16 @@ def tracked_in(session: Session, facts: RunFacts, config: RunConfig, folder: Run
     finally:
         if tracked.warning:
             session.listener.note(tracked.warning)
+
+
+def _gone_on(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return a resumed run's tags: where the code is another by now, who it was made by first and who goes on."""
+    tags = dict(before)
+    for name, provider in now.items():
+        known = tags.get(name, "")
+        if known != provider and not known.endswith(f", then {provider}"):
+            tags[name] = f"{known}, then {provider}" if known else provider
+    return tags
 
 
 def _store_option(tracker: Tracker) -> str:
@@ -127,9 +141,11 @@ def _begin(session: Session, facts: RunFacts, config: RunConfig) -> TrackedRun:
     return tracked
 
 
-def _reopen(session: Session, folder: RunFolder) -> TrackedRun:
+def _reopen(session: Session, facts: RunFacts, folder: RunFolder) -> TrackedRun:
     folder.enter()
-    folder.note(status=RUNNING, message="", resumed=folder.fact("resumed", 0) + 1)
+    tags = _gone_on(folder.fact("tags", {}), provenance(facts.codes[-1]))
+    codes = [dict(code) for code in facts.codes]
+    folder.note(status=RUNNING, message="", resumed=folder.fact("resumed", 0) + 1, codes=codes, tags=tags)
     tracked = TrackedRun(session.tracker, folder)
     try:
         tracked.reopen()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Estimator, Generator
+from wsl_toolkit.components import Callback, Estimator, Generator
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.parameters import parameters_of, plain
-from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.training.assumptions import mismatch
@@ -20,14 +19,19 @@ from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.metrics import METRICS
 from wsl_toolkit.training.train import TrialOutcome
 
-SHOWN = {metric.name: metric.label for metric in METRICS.values() if metric.shown}
-"""The metrics that a person wants first, in order."""
+
+def shown(names: Iterable[str]) -> dict[str, str]:
+    """Return which of some metrics a person wants to see, in order, with what they are called."""
+    given = list(names)
+    known = {metric.name: metric.label for metric in METRICS.values() if metric.shown}
+    logged = {name: name for name in given if name not in METRICS}  # by callbacks and estimators
+    return {name: label for name, label in {**known, **logged}.items() if name in given}
 
 
-def component_label(config: RunConfig, role: str) -> str:
+def component_label(config: RunConfig, role: str, registry: Registry) -> str:
     """Return 'name' or 'name(key=value, …)': a generator's numbers, and whatever is not at its default."""
     name, values = config.components[role]
-    known = parameters_of(load_plugins().registry.get(role, name))
+    known = parameters_of(registry.get(role, name))
     shown = {
         key: f"{value:g}" if isinstance(value, float) else value
         for key, value in values.items()
@@ -37,17 +41,17 @@ def component_label(config: RunConfig, role: str) -> str:
     return f"{name}({text})" if text and len(text) <= 60 else name
 
 
-def run_name(config: RunConfig) -> str:
+def run_name(config: RunConfig, registry: Registry) -> str:
     """Return a human name: method on setting, data, network."""
     parts = [
-        component_label(config, role)
-        for role in ("estimator", "generator", "dataset", "backbone")
+        component_label(config, role, registry)
+        for role in ("estimator", "transform", "generator", "dataset", "backbone")
         if role in config.components
     ]
     return " | ".join(parts)
 
 
-def notes(estimator: Estimator, generator: Generator | None) -> tuple[str, ...]:
+def notes(estimator: Estimator, generator: Generator | None, callbacks: Sequence[Callback] = ()) -> tuple[str, ...]:
     """Return what the user should know before believing the result."""
     found = []
     if not estimator.trains:
@@ -56,6 +60,11 @@ def notes(estimator: Estimator, generator: Generator | None) -> tuple[str, ...]:
         )
     if estimator.reads_true_labels():
         found.append(f"{estimator.name} reads the true labels: an upper bound, not a partial-label method")
+    found += [
+        f"callback {callback.name} reads the true labels: an evaluation, of which training knows nothing"
+        for callback in callbacks
+        if callback.reads_clean_labels
+    ]
     outside = mismatch(type(estimator), type(generator)) if generator is not None else None
     return (*found, outside) if outside else tuple(found)
 
@@ -65,16 +74,9 @@ def verdict(said: Sequence[str]) -> dict[str, str]:
     return {"wsl.notes": "; ".join(said)} if said else {}
 
 
-def provenance(config: RunConfig, registry: Registry) -> dict[str, str]:
-    """Return who provided each component."""
-    return {
-        f"wsl.provenance.{role}": str(registry.entry(role, name).owner) for role, (name, _) in config.components.items()
-    }
-
-
-def describe_start(config: RunConfig, estimator: Estimator, said: Sequence[str]) -> str:
+def describe_start(name: str, estimator: Estimator, said: Sequence[str]) -> str:
     """Return the description of a run that is under way."""
-    lines = [f"**{run_name(config)}**", "", type(estimator).summary(), *(f"- Note: {note}" for note in said)]
+    lines = [f"**{name}**", "", type(estimator).summary(), *(f"- Note: {note}" for note in said)]
     return "\n".join(lines)
 
 
@@ -82,7 +84,7 @@ def describe_result(result: RunResult) -> str:
     """Return a finished run's description: what it was and how well it did."""
     trials = len(result.trials)
     lines = [f"**{result.name}**", "", f"{trials} trial{'s' if trials > 1 else ''}", "", "| | |", "|---|---|"]
-    lines += [f"| {label} | {shown_value(result, key)} |" for key, label in SHOWN.items() if key in result.mean]
+    lines += [f"| {label} | {shown_value(result, key)} |" for key, label in shown(result.mean).items()]
     return "\n".join([*lines, "", *(f"- Note: {note}" for note in result.notes)])
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.errors import DataError
@@ -13,12 +13,13 @@ from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.runs import summary, trial_figures
 from wsl_toolkit.runs.folder import RunFolder, same_metrics
 from wsl_toolkit.runs.session import Parts, Session
+from wsl_toolkit.runs.tracking.runs_table import table_numbers
 from wsl_toolkit.runs.tracking.store import CANDIDATES_FILE
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.training.checkpoints import Checkpoints
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import EpochRecord
-from wsl_toolkit.training.train import Callback, Trained, TrainingJob, TrialOutcome
+from wsl_toolkit.training.train import JobListener, Trained, TrainingJob, TrialOutcome
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
 MAX_LOGGED_CANDIDATES = 64 * 2**20
@@ -27,7 +28,7 @@ MAX_LOGGED_CANDIDATES = 64 * 2**20
 CANDIDATES_INPUT = "candidate-sets"
 
 
-class TrackedTrial(Callback):
+class TrackedTrial(JobListener):
     """Writes a trial's epochs and its end to its folder and to the store, which a trial of several opens for itself."""
 
     def __init__(self, session: Session, config: RunConfig, *, number: int, of: int) -> None:
@@ -61,17 +62,17 @@ class TrackedTrial(Callback):
             training=self.config.training,
             seed=self.seed,
             checkpoints=self.checkpoints,
-            callback=self,
+            listener=self,
+            callbacks=[*self.config.create_callbacks(self.session.registry), *self.session.callbacks()],
         )
 
     def load(self) -> Problem:
         """Return the seed's problem."""
-        generator = self.session.parts.generator
-        guard = (
-            attributed(self.session.registry, "generator", generator.name) if generator else contextlib.nullcontext()
-        )
-        with guard:
-            return trial_problem(self.config, self.session.parts, self.seed)
+        parts = self.session.parts
+        with ExitStack() as guards:
+            for component in filter(None, (parts.generator, parts.transform)):
+                guards.enter_context(attributed(self.session.registry, component.role, component.name))
+            return trial_problem(self.config, parts, self.seed)
 
     def checkpoints(self, problem: Problem) -> TrialCheckpoints:
         """Open the trial's run, and return where its checkpoints go, bound to what the trial depends on."""
@@ -89,7 +90,7 @@ class TrackedTrial(Callback):
         }
         note = self.session.listener.note
         files = Checkpoints(tracked.folder.path / "checkpoints", every=self.session.checkpoint_every, note=note)
-        return TrialCheckpoints(files, identity, note)
+        return TrialCheckpoints(files, identity, note, codes=tracked.folder.fact("codes", []))
 
     def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
         """Announce the trial; restore the records of what a checkpoint has behind it."""
@@ -109,20 +110,27 @@ class TrackedTrial(Callback):
         if before is None:
             self._run().log_epoch(self._run().folder.append(record))
 
+    def on_figure(self, name: str, figure: Any) -> None:
+        """Keep a callback's figure."""
+        self._run().log_figure(figure, f"figures/{name}.png")
+
     def on_train_end(self, trained: Trained) -> None:
         """Record figures and the model; a trial of several is closed."""
         tracked, problem = self._run(), self._problem
         assert problem is not None
         if trained.ended_by:
-            what = f"{self.config.training.monitor} did not improve for {self.config.training.patience} epochs"
+            what = f"{trained.ended_by} asked for it"
+            if trained.ended_by == "patience":
+                what = f"{self.config.training.monitor} did not improve for {self.config.training.patience} epochs"
             self.session.listener.note(f"seed {self.seed} stopped after epoch {len(trained.records)}: {what}")
         tracked.flush()
-        title = summary.run_name(self.config)
+        title = summary.run_name(self.config, self.session.registry)
         tracked.log_figure(summary.curve_figure([trained.records], title), "figures/learning_curve.png")
         for name, figure in trial_figures.trial_figures(trained.model, problem, trained.records, title):
             tracked.log_figure(figure, f"figures/{name}.png")
         tracked.log_model(*summary.deployable(trained.model, problem, self.session.parts.data))
         if self._open is not None:
+            tracked.log_summary(table_numbers([trained.final]), len(trained.records))
             tracked.folder.write_result(summary.trial_facts(trained))
             self._own.close()
 
@@ -134,7 +142,14 @@ class TrackedTrial(Callback):
 def trial_problem(config: RunConfig, parts: Parts, seed: int) -> Problem:
     """Return one seed's problem."""
     wanted = config.training
-    return make_problem(parts.data, parts.generator, seed=seed, validation=wanted.validation, test=wanted.test)
+    return make_problem(
+        parts.data,
+        parts.generator,
+        seed=seed,
+        validation=wanted.validation,
+        test=wanted.test,
+        transform=parts.transform,
+    )
 
 
 def finished_trial(folder: RunFolder, epochs: int) -> TrialOutcome | None:

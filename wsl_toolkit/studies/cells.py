@@ -13,7 +13,7 @@ from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.description import Cell
 from wsl_toolkit.studies.jobs import FINISHED, Job, JobResult, make_job
 from wsl_toolkit.studies.search import Outcome, Point, proposals
-from wsl_toolkit.studies.selection import METRICS, Scored, SelectionError, best, score
+from wsl_toolkit.studies.selection import Scored, SelectionError, best, metric_of, score
 from wsl_toolkit.studies.store import Results
 
 
@@ -22,9 +22,15 @@ class SeedSearch:
     """The search on one seed's problem: the points known so far, and the chosen one once all are done."""
 
     seed: int
-    jobs: tuple[Job, ...]
+    points: tuple[tuple[Point, tuple[Job, ...]], ...]
+    """Each point with its jobs, one for each fold."""
     scored: tuple[Scored, ...]
     chosen: Scored | None
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs of all points."""
+        return tuple(job for _, own in self.points for job in own)
 
 
 @attrs.frozen(kw_only=True)
@@ -99,11 +105,16 @@ def _state(cell: Cell, searches: tuple[SeedSearch, ...], trials: tuple[Job, ...]
     wanted = [job for search in searches for job in search.jobs if results.get(job) is None]
     wanted += [job for job, result in zip(trials, found, strict=True) if result is None]
     unique = tuple({job.id: job for job in wanted}.values())
+    planned = planned_jobs(cell, searches)
+    return CellState(cell=cell, searches=searches, trials=trials, results=found, missing=unique, planned=planned)
+
+
+def planned_jobs(cell: Cell, searches: tuple[SeedSearch, ...]) -> int:
+    """Return how many jobs a cell has in all, as far as can be known before its searches are over."""
     search = cell.study.search
     per_search = search.points * cell.study.selection.folds if search.strategy != "grid" and cell.space else 0
     known = {job.id for one in searches for job in one.jobs}
-    planned = max(len(known), per_search * len(searches)) + cell.trials
-    return CellState(cell=cell, searches=searches, trials=trials, results=found, missing=unique, planned=planned)
+    return max(len(known), per_search * len(searches)) + cell.trials
 
 
 def _trial(cell: Cell, point: Point, seed: int, results: Results, registry: Registry) -> Job:
@@ -136,8 +147,7 @@ def _search(cell: Cell, seed: int, results: Results, registry: Registry) -> Seed
         if len(found) == len(own):
             scored.append(score(point, found, study.selection, results.held_out.get(cell.setting.label, 0)))
     chosen = best(scored, study.selection) if complete and len(scored) == len(jobs) else None
-    all_jobs = tuple(job for _, own in jobs for job in own)
-    return SeedSearch(seed=seed, jobs=all_jobs, scored=tuple(scored), chosen=chosen)
+    return SeedSearch(seed=seed, points=tuple(jobs), scored=tuple(scored), chosen=chosen)
 
 
 def _point_jobs(
@@ -171,5 +181,5 @@ def _told(point: Point, found: list[JobResult], cell: Cell) -> Outcome:
 
 def goodness_by_epoch(result: JobResult, rule: str) -> list[float]:
     """Return the rule's metric epoch by epoch, turned so that more is better."""
-    metric, sign = METRICS[rule]
+    metric, sign = metric_of(rule)
     return [sign * value for value in result.history.get(metric, [])]

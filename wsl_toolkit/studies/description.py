@@ -20,9 +20,8 @@ from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.checks import check_space, refuse_overridden, refuse_text, shown
 from wsl_toolkit.system.toml_files import check_values
 from wsl_toolkit.training import metrics
-from wsl_toolkit.training.config import RunConfig, Training, make_training
+from wsl_toolkit.training.config import RunConfig, Training, make_training, read_callbacks
 
-RULES = {rule: metric.meaning for rule, metric in metrics.RULES.items()}
 TOLERANCES = ("none", "one-standard-error")
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -38,7 +37,10 @@ Component = tuple[str, dict[str, Any]]
 class Selection:
     """How a point of the search space is chosen; test labels have no part in it."""
 
-    rule: str = param("covering-rate", help="what the best point has most of (or least, for a risk)", choices=[*RULES])
+    rule: str = param(
+        "covering-rate",
+        help="what the best point has most of (or least, for a risk)",
+    )
     folds: int = param(
         1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part", le=1000
     )
@@ -51,7 +53,12 @@ class Selection:
     )
 
     def __attrs_post_init__(self) -> None:
-        if self.needs_held_out_count and self.rule == "held-out-risk":
+        known = metrics.rules()
+        if self.rule not in known:
+            raise ConfigError(
+                f"selection: rule must be one of {', '.join(known)}, not {self.rule!r}.{did_you_mean(self.rule, known)}"
+            )
+        if self.needs_held_out_count and known[self.rule].scale != "share":
             raise ConfigError(
                 "selection: a risk on one held-out part has no standard error that its mean tells: set folds to 2 or "
                 "more for tolerance = 'one-standard-error', or choose another rule"
@@ -142,8 +149,16 @@ class Method:
 
     estimator: Component
     label: str
+    transform: Component | None = None
+    """What happens to the candidate sets before it learns from them."""
     training: dict[str, Any] = attrs.field(factory=dict)
     space: dict[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def fixed(self) -> list[str]:
+        """The names, as a search space has them, of the values that the description gives to its components."""
+        roles = {"estimator": self.estimator, "transform": self.transform}
+        return [f"{role}.{key}" for role, component in roles.items() if component for key in component[1]]
 
 
 @attrs.frozen(kw_only=True)
@@ -201,7 +216,7 @@ class Study:
                 )
             self._check_size(method)
             owner = f"study {self.name}: method {method.label}"
-            refuse_overridden(owner, [*method.training, *(f"estimator.{key}" for key in method.estimator[1])], space)
+            refuse_overridden(owner, [*method.training, *method.fixed], space)
             for setting in self.settings:
                 refuse_overridden(f"study {self.name}: setting {setting.label}", setting.fixed, space)
 
@@ -248,6 +263,7 @@ class Study:
             {
                 "estimator": _table(m.estimator),
                 "label": m.label,
+                **({"transform": _table(m.transform)} if m.transform else {}),
                 **({"training": m.training} if m.training else {}),
                 **({"search": m.space} if m.space else {}),
             }
@@ -281,6 +297,13 @@ class Cell:
         return f"{self.method.label} | {self.setting.label}"
 
     @property
+    def named(self) -> list[tuple[str, str]]:
+        """The roles and names of its components."""
+        setting = self.setting
+        roles = {"dataset": setting.dataset, "generator": setting.generator, "backbone": setting.backbone}
+        return [(role, part[0]) for role, part in [*roles.items(), ("estimator", self.method.estimator)] if part]
+
+    @property
     def space(self) -> dict[str, Any]:
         """What is searched for this method, by name: samplers are asked in this order, whatever a file's order is."""
         return dict(sorted({**self.study.search.space, **self.method.space}.items()))
@@ -307,6 +330,8 @@ class Cell:
         training = {**self.study.training, **self.setting.training, **self.method.training, "seed": seed}
         roles = {"dataset": self.setting.dataset, "generator": self.setting.generator}
         roles |= {"estimator": self.method.estimator, "backbone": self.setting.backbone}
+        roles |= {"transform": self.method.transform}
+        callbacks = read_callbacks(training.pop("callbacks", ()), f"study {self.study.name}")
         components = {role: (c[0], dict(c[1])) for role, c in roles.items() if c is not None}
         for key, value in point.items():
             role, dot, field = key.partition(".")
@@ -322,7 +347,8 @@ class Cell:
         complete = {
             role: (name, values_of(registry.create(role, name, values))) for role, (name, values) in components.items()
         }
-        return RunConfig(training=make_training(training, where), components=complete)
+        listening = tuple((name, values_of(registry.create("callback", name, values))) for name, values in callbacks)
+        return RunConfig(training=make_training(training, where), components=complete, callbacks=listening)
 
 
 def check_name(name: str) -> None:
@@ -410,16 +436,19 @@ def _method(item: Any, where: str) -> Method:
     if isinstance(item, str):
         return Method(estimator=(item, {}), label=item)
     table = _dict(item, f"{where}: [[methods]]")
-    known = ("estimator", "label", "training", "search")
+    known = ("estimator", "label", "training", "search", "transform")
     for key in table:
         if key not in known:
             raise ConfigError(f"{where}: [[methods]]: unknown key {key!r}.{did_you_mean(key, known)}")
     if "estimator" not in table:
         raise ConfigError(f"{where}: [[methods]] needs an estimator")
     estimator = _component("estimator", table["estimator"], where)
+    transform = _component("transform", table["transform"], where) if "transform" in table else None
+    label = component_label(estimator) + (f" after {component_label(transform)}" if transform else "")
     return Method(
         estimator=estimator,
-        label=coerce(table.get("label", component_label(estimator)), str, f"{where}: [[methods]] label"),
+        label=coerce(table.get("label", label), str, f"{where}: [[methods]] label"),
+        transform=transform,
         training=_training(table.get("training", {}), f"{where}: [methods.training]"),
         space=_space(_dict(table.get("search", {}), f"{where}: [methods.search]")),
     )
@@ -441,8 +470,12 @@ def _training(values: Any, where: str) -> dict[str, Any]:
         if key in table:
             raise ConfigError(f"{where}: {key} belongs at the top of a study, not among its training settings")
     refuse_text({key: value for key, value in table.items() if not isinstance(value, Mapping)}, Training, where)
+    callbacks = table.pop("callbacks", None)
     training = make_training(table, where).to_dict()
-    return {key: training[key] for key in table}
+    found = {key: training[key] for key in table}
+    if callbacks is not None:
+        found["callbacks"] = [{"name": name, **values} for name, values in read_callbacks(callbacks, where)]
+    return found
 
 
 def _construct(cls: type[T], values: Any, where: str) -> T:

@@ -7,8 +7,9 @@ from typing import Protocol
 
 import attrs
 
-from wsl_toolkit.errors import InterruptedRunError, WslError
+from wsl_toolkit.errors import InterruptedRunError, UnknownComponentError, WslError
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.studies.cell_records import CellRecords
 from wsl_toolkit.studies.cells import CellState, cell_state, goodness_by_epoch
 from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.executor import Advanced, Ended, Event, Executor, Finished
@@ -75,6 +76,7 @@ class Driver:
         *,
         data_dir: Path,
         device: str = "cpu",
+        keep_old: bool = False,
     ) -> None:
         self.study = study
         self.registry = registry
@@ -83,7 +85,8 @@ class Driver:
         self.outbox = outbox
         self.data_dir = data_dir
         self.device = device
-        self.results = Results(folder)
+        self.results = Results(folder, registry, keep_old=keep_old)
+        self.records = CellRecords(folder)
         self.cells: list[_CellWork] = []
         families: dict[str, int] = {}
         for number, cell in enumerate(study.cells()):
@@ -103,11 +106,13 @@ class Driver:
         """Do everything that is missing; return where each cell stands."""
         self.listener.begin(*self.counts())
         for number, work in enumerate(self.cells):
-            self._settle(number, work)
+            self._renew(number, work)
+            self._tell(work)
         while self.at_work or self.queue:
             self._refill()
             for event in self.executor.events():
                 self._take(event)
+        self._next_begun()  # nothing waits: what is left of earlier starts is removed
         if self.outbox is not None and self.outbox.last_attempt():
             for work in self.cells:
                 self._deliver(work.state)
@@ -135,8 +140,11 @@ class Driver:
         """Return the jobs of a task that an earlier start did not end, if what is left of them is still wanted."""
         while self.begun_before:
             jobs = self.begun_before.pop(0)
-            if self.queue.claim({job.id for job in jobs if self.results.get(job) is None}):
+            missing = {job.id for job in jobs if self.results.get(job) is None}
+            if self.queue.claim(missing):
                 return jobs
+            # Killed between its last result and the removal of its record, or no part of the study any more.
+            self.started.remove(Task(jobs=jobs, data_dir=self.data_dir), with_checkpoints=not missing)
         return None
 
     def _take(self, event: Event) -> None:
@@ -165,10 +173,16 @@ class Driver:
             if event.error is not None:
                 work.failure = event.error
                 self.listener.note(f"{work.state.cell.label}: {event.error}")
+        # What comes next is decided by results alone, not by what was delivered: a resumed study decides the same.
+        settled = [(number, work) for number, work in concerned if not work.in_flight]
+        for number, work in settled:
+            self._renew(number, work)
         self._refill()  # the worker goes on while this process delivers
-        for number, work in concerned:
-            if not work.in_flight:
-                self._settle(number, work)
+        for _, work in settled:
+            self._tell(work)
+        for _, work in concerned:
+            if work.in_flight:
+                self._deliver(cell_state(work.state.cell, self.results, self.registry))  # the numbers so far
 
     def _take_apart(self, concerned: list[tuple[int, _CellWork]], task: Task, reason: str) -> None:
         """Do one by one what cannot or need not be stacked, and say so once."""
@@ -181,20 +195,24 @@ class Driver:
             self.queue.take_apart(own, family=work.family, cell=number)
         self._refill()
 
-    def _settle(self, number: int, work: _CellWork) -> None:
-        """Renew a cell's state: queue what it needs next, or close it."""
+    def _renew(self, number: int, work: _CellWork) -> None:
+        """Renew a cell's state, and queue what it needs next."""
         before = work.state
         work.state = cell_state(before.cell, self.results, self.registry)
+        self.records.write(work.state, self.results)
         self.fresh -= min(self.fresh, _outstanding(before) - _outstanding(work.state))
-        self._deliver(work.state)
-        if work.state.done:
-            done = sum(w.state.done for w in self.cells)
-            self.listener.cell(work.state, done, len(self.cells))
-        elif work.failure is None and work.state.error is None:
+        if not work.state.done and work.failure is None and work.state.error is None:
             work.in_flight = {job.id for job in work.state.missing}
             begun = {job.id for task in self.at_work.values() for job in task.jobs}  # for a cell with the same runs
             waiting = [job for job in work.state.missing if job.id not in begun]
             self.queue.add(waiting, family=work.family, cell=number)
+
+    def _tell(self, work: _CellWork) -> None:
+        """Deliver what is known of a cell, and say if it is complete or cannot be."""
+        self._deliver(work.state)
+        if work.state.done:
+            done = sum(w.state.done for w in self.cells)
+            self.listener.cell(work.state, done, len(self.cells))
         elif work.state.error is not None:
             self.listener.note(f"{work.state.cell.label}: {work.state.error}")
 
@@ -203,15 +221,15 @@ class Driver:
         peers = {}
         for job in jobs:
             for peer in job.peers:
-                known = self.results.folder.read_result(peer)
-                assert known is not None  # peers were complete when the job was proposed
-                peers[peer] = goodness_by_epoch(known, rule)
+                # Peers were complete when the job was proposed.
+                peers[peer] = goodness_by_epoch(self.results.known(peer), rule)
         return Task(
             jobs=jobs,
             data_dir=self.data_dir,
             device=self.device,
             peers=peers,
             rule=rule,
+            codes={job.id: self.results.code(job) for job in jobs},
             checkpoints=self.started.checkpoints.resolve(),
         )
 
@@ -225,7 +243,7 @@ class Driver:
         for trial in state.results:
             if trial is not None:
                 self.outbox.deliver(state.cell, {}, trial)
-        self.outbox.finish_cell(state)
+        self.outbox.update_cell(state)
 
 
 def _outstanding(state: CellState) -> int:
@@ -250,12 +268,25 @@ def run_study(
     *,
     data_dir: Path,
     device: str = "cpu",
+    keep_old: bool = False,
 ) -> list[CellState]:
-    """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place."""
+    """Run or resume a study under its lock (which the caller holds); Ctrl-C leaves everything finished in place.
+
+    Results that other code made than is installed are not used, unless `keep_old` says so.
+    """
     try:
         executor.prepare(study, registry)
-        driver = Driver(study, folder, registry, executor, listener, outbox, data_dir=data_dir, device=device)
-        return driver.run()
+        return Driver(
+            study,
+            folder,
+            registry,
+            executor,
+            listener,
+            outbox,
+            data_dir=data_dir,
+            device=device,
+            keep_old=keep_old,
+        ).run()
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"interrupted; everything finished is kept: go on with `wsl study resume {study.name}`"
@@ -265,9 +296,24 @@ def run_study(
 
 
 def study_states(study: Study, folder: StudyFolder, registry: Registry) -> list[CellState]:
-    """Return where each cell of a study stands, from its folder alone."""
-    results = Results(folder)
-    return [cell_state(cell, results, registry) for cell in study.cells()]
+    """Return where each cell of a study stands, from its folder alone, as its last start left it.
+
+    A cell without a record (one that was never started, or by release 0.1) stands where its results are: those of the
+    installed code or, if it has none, those whose code was not recorded.
+    """
+    records = CellRecords(folder)
+    ways = [Results(folder, registry), Results(folder, registry, made_by="")]
+    return [records.read(cell) or _without_record(cell, ways, registry) for cell in study.cells()]
+
+
+def _without_record(cell: Cell, ways: list[Results], registry: Registry) -> CellState:
+    try:
+        states = [cell_state(cell, results, registry) for results in ways]
+    except UnknownComponentError as error:
+        return CellState(
+            cell=cell, searches=(), trials=(), results=(), missing=(), planned=cell.trials, error=str(error)
+        )
+    return next((state for state in states if state.known > len(state.missing)), states[0])
 
 
 __all__ = ["Cell", "Driver", "StudyError", "StudyListener", "check_study", "run_study", "study_states"]

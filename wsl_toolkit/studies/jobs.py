@@ -1,6 +1,8 @@
 """Jobs: frozen descriptions of one training each, known by the hash of their content.
 
-A job whose result file exists is never computed again: resuming, retrying and every executor rest on that.
+A job whose result by the installed code exists is never computed again: resuming, retrying and every executor rest on
+that. The code is no part of a job's name, so that searches and peers are the same whatever code computes them; it is
+part of a result and of its file's name.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any, Literal
 import attrs
 
 from wsl_toolkit.parameters import parameters_of, plain
+from wsl_toolkit.plugins.code_identity import digest_of
+from wsl_toolkit.system.json_files import parse_json, sealed, unsealed
 from wsl_toolkit.training.config import RunConfig, Training, from_dict
 
 FORMAT = "wsl job 1"
@@ -75,7 +79,9 @@ class Job:
 
 
 def job_from_dict(values: dict[str, Any]) -> Job:
-    """Read a job back."""
+    """Read a job back, or raise a ValueError, TypeError or KeyError if it is none."""
+    if wrong := [name for name, kind in _JOB_KINDS.items() if name in values and type(values[name]) is not kind]:
+        raise ValueError(f"{wrong[0]!r} of a job is not what it should be")
     return Job(**{**values, "peers": tuple(values["peers"])})
 
 
@@ -124,6 +130,13 @@ class JobResult:
     """How it was computed: threads, how many models were stacked; same bits are promised for the same plan."""
     ended_at: int = 0
     """Milliseconds since 1970; also the time stamp of its tracked metrics, so that sending twice changes nothing."""
+    code: dict[str, str] = attrs.field(factory=dict)
+    """Which code made it, as `plugins.code_identity` says it; empty in results of release 0.1."""
+
+    @property
+    def made_by(self) -> str:
+        """A short name for the code that made it."""
+        return digest_of(self.code)
 
     @property
     def final(self) -> dict[str, float]:
@@ -133,15 +146,30 @@ class JobResult:
 
     def to_json(self) -> str:
         """Return the result as it is kept."""
-        return json.dumps({**attrs.asdict(self, recurse=False), "job": self.job.to_dict()})
+        return sealed({**attrs.asdict(self, recurse=False), "job": self.job.to_dict()})
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "status": (str,), "message": (str,), "candidates_hash": (str,), "mean_size": (float, int), "seconds": (float, int),
+    "plan": (dict,), "ended_at": (int,),
+}  # fmt: skip
+_JOB_KINDS = {"purpose": str, "config": dict, "data": str, "fold": int, "folds": int, "oracle": bool, "peers": list}
 
 
 def result_from_json(text: str) -> JobResult:
     """Read a result back, or raise a ValueError, TypeError or KeyError if it is none."""
-    values = json.loads(text)
-    rows = values["history"].values() if isinstance(values["history"], dict) else [None]
-    if not all(isinstance(row, list) and all(isinstance(value, float | int) for value in row) for row in rows):
+    values = unsealed(parse_json(text))
+    rows = list(values["history"].values()) if isinstance(values["history"], dict) else [None]
+    if not all(isinstance(row, list) and all(type(value) in (float, int) for value in row) for row in rows):
         raise ValueError("its history does not hold numbers")
+    code = values.get("code", {})
+    if not isinstance(code, dict) or not all(isinstance(text, str) for text in code.values()):
+        raise ValueError("it does not say which code made it")
+    best = values.get("best_epoch")
+    if best is not None and (type(best) is not int or not 1 <= best <= min(map(len, filter(None, rows)), default=0)):
+        raise ValueError("its best epoch is none of its epochs")
+    if wrong := [name for name, kinds in _KINDS.items() if name in values and type(values[name]) not in kinds]:
+        raise ValueError(f"{wrong[0]!r} is not what it should be")
     return JobResult(**{**values, "job": job_from_dict(values["job"])})
 
 

@@ -8,14 +8,19 @@ from typing import Any
 
 import attrs
 
+from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.cells import CellState, cell_state
 from wsl_toolkit.studies.checks import shown
+from wsl_toolkit.studies.codes import OtherCode, left_behind, other_code, results_of
 from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.search import Point, grid, import_optuna
 from wsl_toolkit.studies.store import Results, StudyFolder
+
+NEVER = 2**63
+"""A time that no result was made at."""
 
 
 def check_description(study: Study, registry: Registry) -> None:
@@ -58,7 +63,7 @@ def data_digests(study: Study, registry: Registry, data_dir: Path) -> dict[str, 
         name, values = setting.dataset
         if setting.data_label not in digests:
             with attributed(registry, "dataset", name):
-                digests[setting.data_label] = registry.create("dataset", name, values).load(data_dir).digest()
+                digests[setting.data_label] = load_data(registry.create("dataset", name, values), data_dir).digest()
     return digests
 
 
@@ -75,7 +80,7 @@ def held_out_counts(study: Study, registry: Registry, data_dir: Path) -> dict[st
         if cell.space and setting.label not in counts:
             name, values = setting.dataset
             with attributed(registry, "dataset", name):
-                data = registry.create("dataset", name, values).load(data_dir)
+                data = load_data(registry.create("dataset", name, values), data_dir)
             training = cell.config({}, seed=study.seed, epochs=None, registry=registry).training
             held_out = split(data, training.validation, training.test, stream(study.seed, "split")).validation
             own = data.candidates if setting.generator is None else None
@@ -91,6 +96,8 @@ class CellPlan:
     method: str
     kept: int
     to_compute: int
+    made_by: str = ""
+    """Short names of the code behind its results, or of the installed one if it has none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +112,12 @@ class Plan:
     cells: tuple[CellPlan, ...]
     unused: int
     """Results of the earlier description that are not part of this one."""
+    other_code: OtherCode = attrs.field(factory=OtherCode)
+    """Results that are there, and were made by other code than is installed."""
+    keep_old: bool = False
+    """Whether these are used as they are."""
+    again: bool = False
+    """Whether everything is computed anew."""
 
     @property
     def kept(self) -> int:
@@ -115,6 +128,11 @@ class Plan:
     def to_compute(self) -> int:
         """How many runs there will be, as far as can be known before a search is over."""
         return sum(cell.to_compute for cell in self.cells)
+
+    @property
+    def codes(self) -> dict[str, str]:
+        """The code behind each cell, by the cells' labels."""
+        return {f"{cell.method} | {cell.setting}": cell.made_by for cell in self.cells}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan for JSON."""
@@ -131,7 +149,16 @@ class Plan:
         counts = f"{_runs(self.kept)} kept, {_runs(self.to_compute)} to be computed"
         if self.unused:
             counts += f"; {_runs(self.unused)} of the earlier description no longer used (the files stay)"
-        return [first, *(f"  {change}" for change in self.changes), counts]
+        return [first, *(f"  {change}" for change in self.changes), *self._code_lines(), counts]
+
+    def _code_lines(self) -> list[str]:
+        if self.again:
+            return ["everything is computed anew, because of --again"]
+        if not self.other_code.results:
+            return []
+        kept, anew = "used all the same, because of --keep-old", "computed anew (--keep-old uses what is there)"
+        fate = kept if self.keep_old else anew
+        return [f"{self.other_code.sentence}; {fate}:", *(f"  {line}" for line in self.other_code.changes)]
 
 
 def _runs(count: int) -> str:
@@ -145,9 +172,14 @@ def make_plan(
     registry: Registry,
     digests: Mapping[str, str],
     held_out: Mapping[str, int],
+    *,
+    keep_old: bool = False,
+    again: bool = False,
 ) -> Plan:
     """Return what a start of the chosen part of a study would do, from what is on disk; nothing is written."""
-    results = Results(folder, digests, {**folder.held_out(), **held_out})
+    since = NEVER if again else None
+    counts = {**folder.held_out(), **held_out}
+    results = Results(folder, registry, digests, counts, keep_old=keep_old, since=since)
     states = [cell_state(cell, results, registry) for cell in chosen.cells()]
     changes: tuple[str, ...] = ()
     unused = 0
@@ -159,14 +191,29 @@ def make_plan(
                 unused = len(_done(earlier, results, registry) - _done(whole, results, registry))
         except WslError as error:
             changes = (f"the earlier description cannot be read ({error}), and is replaced",)
-    cells = tuple(_cell_plan(state) for state in states)
-    return Plan(study=whole.name, known=folder.exists, changes=changes, cells=cells, unused=unused)
+    return Plan(
+        study=whole.name,
+        known=folder.exists,
+        changes=changes,
+        cells=tuple(_cell_plan(state, results) for state in states),
+        unused=unused,
+        other_code=other_code(states, folder, registry) if keep_old else left_behind(states, results),
+        keep_old=keep_old,
+        again=again,
+    )
 
 
-def _cell_plan(state: CellState) -> CellPlan:
+def _cell_plan(state: CellState, results: Results) -> CellPlan:
     kept = state.known - len(state.missing)
-    cell = state.cell
-    return CellPlan(setting=cell.setting.label, method=cell.method.label, kept=kept, to_compute=state.planned - kept)
+    cell, jobs = state.cell, state.all_jobs()
+    made_by = {result.made_by for result in results_of(state)} or {results.expected(job) for job in jobs[:1]}
+    return CellPlan(
+        setting=cell.setting.label,
+        method=cell.method.label,
+        kept=kept,
+        to_compute=state.planned - kept,
+        made_by="+".join(sorted(made_by)),
+    )
 
 
 def _done(study: Study, results: Results, registry: Registry) -> set[str]:

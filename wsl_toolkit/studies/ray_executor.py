@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import ConfigError, DataError, PluginError, ResourceError, one_line
 from wsl_toolkit.studies.executor import Advanced, Cluster, Ended, Event, Finished, usable_cores
 from wsl_toolkit.studies.ray_worker import Message, Terms, describe_node, differences, installed, perform
@@ -183,7 +184,7 @@ class RayExecutor:
         from wsl_toolkit.studies.shipping import pack, packed_bytes
 
         job = task.jobs[0]
-        data = job.run_config().create("dataset", load_plugins().registry).load(task.data_dir)
+        data = load_data(job.run_config().create("dataset", load_plugins().registry), task.data_dir)
         if data.digest() != job.data:
             raise DataError(f"the data of {data.name} changed while the study ran: restore it, then resume")
         packed = pack(data)

@@ -17,14 +17,13 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.studies.description import Selection
 from wsl_toolkit.studies.jobs import FINISHED, JobResult
 from wsl_toolkit.system.statistics import mean_and_error
-from wsl_toolkit.training.metrics import RULES
-
-METRICS = {rule: (metric.name, metric.sign) for rule, metric in RULES.items()}
-"""A rule's metric, and whether more (1) or less (-1) of it is better."""
+from wsl_toolkit.training.metrics import rules
 
 
-SHARES = tuple(rule for rule, metric in RULES.items() if metric.scale == "share")
-"""Rules whose metric is a mean of numbers between 0 and 1, one for each held-out example."""
+def metric_of(rule: str) -> tuple[str, int]:
+    """Return a rule's metric, and whether more (1) or less (-1) of it is better."""
+    metric = rules()[rule]
+    return metric.name, metric.sign
 
 
 class SelectionError(ConfigError):
@@ -44,7 +43,7 @@ class Scored:
 
     def goodness(self, rule: str) -> float:
         """Return a number of which more is better; a failed point is worse than any."""
-        return -math.inf if self.value is None else METRICS[rule][1] * self.value
+        return -math.inf if self.value is None else metric_of(rule)[1] * self.value
 
 
 def score(point: dict[str, Any], results: Sequence[JobResult], selection: Selection, held_out: int = 0) -> Scored:
@@ -52,7 +51,7 @@ def score(point: dict[str, Any], results: Sequence[JobResult], selection: Select
 
     `held_out` is the number of examples that a single held-out part has; 0 if it is not known.
     """
-    metric, _ = METRICS[selection.rule]
+    metric, _ = metric_of(selection.rule)
     values = []
     for result in results:
         if result.job.purpose != "selection":
@@ -66,7 +65,7 @@ def score(point: dict[str, Any], results: Sequence[JobResult], selection: Select
     mean = statistics.fmean(values)
     if math.isnan(mean):
         return Scored(point=point, results=tuple(results), value=None)
-    error = standard_error(values, held_out, share=selection.rule in SHARES)
+    error = standard_error(values, held_out, share=rules()[selection.rule].scale == "share")
     return Scored(point=point, results=tuple(results), value=mean, stderr=error)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from wsl_toolkit.studies.jobs import Job, job_from_dict
 from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import read_json
 
 
 class StartedTasks:
@@ -34,14 +35,15 @@ class StartedTasks:
         self._file(task).unlink(missing_ok=True)
         if with_checkpoints:
             for job in task.jobs:
-                shutil.rmtree(self.checkpoints / job.id, ignore_errors=True)
+                for saved in self.checkpoints.glob(f"{job.id}*"):  # by whatever code
+                    shutil.rmtree(saved, ignore_errors=True)
 
     def all(self) -> list[tuple[Job, ...]]:
         """Return the jobs of each task that was begun and did not end; a damaged record counts as none."""
         found = []
         for path in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValueError, TypeError, KeyError, OSError):
-                found.append(tuple(job_from_dict(values) for values in json.loads(path.read_text(encoding="utf-8"))))
+                found.append(tuple(job_from_dict(values) for values in read_json(path)))
         return found
 
     def _file(self, task: Task) -> Path:

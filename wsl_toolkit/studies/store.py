@@ -1,20 +1,25 @@
 """A study on disk: `wsl-runs/studies/<name>/` for what is its own, `wsl-runs/jobs/` for results, one file each.
 
 Results are shared by all studies: a job is known by its content, and what one study has computed another never does.
+Results of one job by different code lie side by side, `<job>.<code>.json`; release 0.1 called them `<job>.json`.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wsl_toolkit.errors import ConfigError, DataError, one_line
+from wsl_toolkit.plugins.code_identity import code_of, digest_of, named_in
+from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.description import Study, check_name, from_dict
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import read_json, read_text
 from wsl_toolkit.system.toml_files import read_toml
 
 STUDIES = "studies"
@@ -75,7 +80,7 @@ class StudyFolder:
         """Return the digests of the data that the study began with, by label."""
         path = self.path / "data.json"
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path)
             if not isinstance(found, dict) or not all(isinstance(digest, str) for digest in found.values()):
                 raise ValueError("it does not hold digests")
         except FileNotFoundError:
@@ -95,26 +100,41 @@ class StudyFolder:
     def held_out(self) -> dict[str, int]:
         """Return how many held-out examples each setting has, by label; what cannot be read is counted again."""
         try:
-            found = json.loads((self.path / "held-out.json").read_text(encoding="utf-8"))
+            found = read_json(self.path / "held-out.json")
         except (FileNotFoundError, ValueError):
             return {}
         if not isinstance(found, dict):
             return {}
         return {label: count for label, count in found.items() if isinstance(count, int)}
 
-    def result_path(self, job_id: str) -> Path:
-        """Return where a job's result is, once there is one."""
-        return self.jobs / f"{job_id}.json"
+    def begin_again(self) -> None:
+        """Have results that are older than this moment count no more, for this study."""
+        write_atomically(self.path / "again.json", json.dumps(int(time.time() * 1000)))
+
+    def begun_again(self) -> int:
+        """Return since when results count, in milliseconds since 1970; 0 if all do."""
+        try:
+            found = read_json(self.path / "again.json")
+        except (FileNotFoundError, ValueError):
+            return 0
+        return found if isinstance(found, int) else 0
+
+    def result_path(self, job_id: str, made_by: str = "") -> Path:
+        """Return where a job's result by some code is, once there is one."""
+        return self.jobs / (f"{job_id}.{made_by}.json" if made_by else f"{job_id}.json")
 
     def write_result(self, result: JobResult) -> None:
         """Keep a result; its presence means that the job is done."""
-        write_atomically(self.result_path(result.job.id), result.to_json())
+        write_atomically(self.result_path(result.job.id, result.made_by), result.to_json())
 
-    def read_result(self, job_id: str) -> JobResult | None:
-        """Return a job's result, or None; a damaged file (a failing disk) counts as none and is set aside."""
-        path = self.result_path(job_id)
+    def read_result(self, job_id: str, made_by: str = "") -> JobResult | None:
+        """Return a job's result by some code, or None; a damaged file (a failing disk) is set aside."""
+        path = self.result_path(job_id, made_by)
         try:
-            return result_from_json(path.read_text(encoding="utf-8"))
+            found = result_from_json(read_text(path))
+            if found.job.id != job_id:
+                raise ValueError("it is the result of another job")
+            return found
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError):
@@ -142,29 +162,75 @@ class StudyFolder:
 
 
 class Results:
-    """The finished jobs of a study, read once each."""
+    """The finished jobs of a study, read once each: what the installed code made, or what is asked for."""
 
     def __init__(
         self,
         folder: StudyFolder,
+        registry: Registry,
         digests: Mapping[str, str] | None = None,
         held_out: Mapping[str, int] | None = None,
+        *,
+        keep_old: bool = False,
+        made_by: str | None = None,
+        since: int | None = None,
     ) -> None:
         self.folder = folder
+        self.registry = registry
         self.digests = folder.data_digests() if digests is None else digests
         """What the data is, by label: as the study began with it, unless it is given."""
         self.held_out = folder.held_out() if held_out is None else held_out
         """How many held-out examples with a candidate set a setting has, by its label, where that is needed."""
+        self.keep_old = keep_old
+        """Whether a result by other code does where the installed code has none."""
+        self.made_by = made_by
+        """The short name of the one code whose results count; None: the installed one."""
+        self.since = since if since is not None else 0 if keep_old else folder.begun_again()
+        """Older results count as none."""
         self._known: dict[str, JobResult] = {}
+        self._codes: dict[tuple[tuple[str, str], ...], tuple[dict[str, str], str]] = {}
+        self._by_job: dict[str, list[str]] | None = None
+
+    def code(self, job: Job) -> dict[str, str]:
+        """Return the installed code that a job would be computed by."""
+        return self._installed(job)[0]
+
+    def expected(self, job: Job) -> str:
+        """Return the short name of the code whose result is looked for first."""
+        return self._installed(job)[1] if self.made_by is None else self.made_by
+
+    def _installed(self, job: Job) -> tuple[dict[str, str], str]:
+        names = named_in(job.config, self.registry)
+        if names not in self._codes:
+            code = code_of(self.registry, names)
+            self._codes[names] = (code, digest_of(code))
+        return self._codes[names]
 
     def get(self, job: Job) -> JobResult | None:
         """Return a job's result, or None if it is not done."""
         if job.id not in self._known:
-            found = self.folder.read_result(job.id)
-            if found is None:
+            found = self.folder.read_result(job.id, self.expected(job))
+            if found is None and self.keep_old:
+                found = self.other(job)
+            if found is None or found.ended_at < self.since:
                 return None
             self._known[job.id] = found
         return self._known[job.id]
+
+    def known(self, job_id: str) -> JobResult:
+        """Return a result that `get` has returned before."""
+        return self._known[job_id]
+
+    def other(self, job: Job) -> JobResult | None:
+        """Return the newest result of a job that other code made than the one that is looked for first."""
+        if self._by_job is None:
+            self._by_job = {}
+            for path in self.folder.jobs.glob("*.json"):
+                job_id, _, made_by = path.stem.partition(".")
+                self._by_job.setdefault(job_id, []).append(made_by)
+        others = [name for name in self._by_job.get(job.id, ()) if name != self.expected(job)]
+        found = [result for name in others if (result := self.folder.read_result(job.id, name)) is not None]
+        return max(found, key=lambda result: result.ended_at, default=None)
 
     def add(self, result: JobResult) -> None:
         """Write a result to disk; from now on it is done."""

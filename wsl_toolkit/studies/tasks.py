@@ -20,6 +20,8 @@ class Task:
     peers: dict[str, list[float]] = attrs.field(factory=dict)
     """For jobs that may be pruned: the histories of their peers."""
     rule: str = "covering-rate"
+    codes: dict[str, dict[str, str]] = attrs.field(factory=dict)
+    """By job: the code that it is to be computed by; a worker that has another refuses."""
     checkpoints: Path | None = None
     """Below which jobs save their state; None where the worker may not share a disk with the driver."""
 
@@ -40,7 +42,7 @@ def group_key(job: Job) -> str:
     Search runs share their problem too, so that the stack reads each batch once; trials differ in it by their nature.
     """
     config = job.run_config()
-    shared = [config.components[role] for role in ("dataset", "backbone")]
+    shared = [config.components.get(role) for role in ("dataset", "backbone", "transform")]
     estimator = config.components["estimator"][0]
     problem = [config.components.get("generator"), job.fold, job.seed] if job.purpose == "selection" else []
     prunes = job.id if job.peers else ""

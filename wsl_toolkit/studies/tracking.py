@@ -7,18 +7,19 @@ to only for a small share of the time.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from wsl_toolkit.errors import TrackingError, one_line
+from wsl_toolkit.parameters import values_of
+from wsl_toolkit.plugins.code_identity import provenance
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.tracking.outbox import DELETED, OPEN, DeletedRunError, Entry, Outbox, Value
+from wsl_toolkit.runs.tracking.runs_table import CELL, KEY, TRIALS, table_numbers, table_tags
 from wsl_toolkit.runs.tracking.store import Tracker, redact
+from wsl_toolkit.studies.cell_records import description_digest
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Cell, Study
 from wsl_toolkit.studies.jobs import DIVERGED, JobResult
@@ -26,15 +27,16 @@ from wsl_toolkit.studies.store import describe_point
 from wsl_toolkit.system import environment
 from wsl_toolkit.system.statistics import summarise
 
-KEY = "wsl.key"
 STUDY = "wsl.study"
 SELECTION = "wsl.selection"
 DESCRIBED = "wsl.description"
-"""What a cell's run was described by: trials, settings, search and selection, as a digest."""
+"""What a cell's run shows: digests of its description (trials, settings, search, selection) and of the code."""
 PARENT, NAME = "mlflow.parentRunId", "mlflow.runName"
 
 SLOW_SECONDS, SHARE_OF_TIME = 2.0, 0.05
 """A store that takes longer than this for one job gets no more than this share of the time while others are trained."""
+ROWS_SECONDS = 10.0
+"""For so long a study that begins makes rows for its cells; each that is left comes with its first result."""
 
 
 def experiment_name(study: str) -> str:
@@ -45,9 +47,21 @@ def experiment_name(study: str) -> str:
 class StudyOutbox:
     """Delivers a study; a store that goes away stops nothing and gets the rest later."""
 
-    def __init__(self, tracker: Tracker, study: Study, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        study: Study,
+        note: Callable[[str], None],
+        *,
+        codes: Mapping[str, str] | None = None,
+        since: int = 0,
+    ) -> None:
         self.tracker = tracker
         self.study = study
+        self.codes = codes or {}
+        """By the labels of cells: short names of the code behind their results."""
+        self.since = since
+        """Since when results count, where they were made anew."""
         self.client = tracker.client
         self.outbox = Outbox(tracker, KEY, scope=f"tags.`{STUDY}` = '{study.name}'")
         self._note = note
@@ -88,25 +102,24 @@ class StudyOutbox:
         return self._entry("study", self.study.name, about, **more)
 
     def _cell_entry(self, cell: Cell, state: CellState | None = None) -> Entry:
-        """Return a cell's entry; of a complete one with means, standard errors and the chosen point."""
-        params = {
-            "estimator.name": cell.method.estimator[0],
-            "dataset.name": cell.setting.dataset[0],
-            "backbone.name": cell.setting.backbone[0],
-            "selection": str(self.study.selection),
-        }
-        if cell.setting.generator is not None:
-            name, values = cell.setting.generator
-            params |= {"generator.name": name, **{f"generator.{key}": value for key, value in values.items()}}
+        """Return a cell's entry with the numbers so far; of a complete one with all means and the chosen point."""
+        chosen = _components(cell)
+        params = {f"{role}.name": name for role, (name, _) in chosen.items()} | {"selection": str(self.study.selection)}
+        params |= {f"generator.{key}": value for key, value in chosen.get("generator", ("", {}))[1].items()}
         more: dict[str, Any] = {"parent": self.outbox.run_of(self._study_entry())}
         if state is not None:
-            at = max(result.ended_at for result in state.results if result is not None)
-            if len(state.points) == 1:
-                params |= {f"selected.{key}": value for key, value in state.points[0].items()}
-            metrics = [Value(name, value, at, 1) for name, value in summary_metrics(state.finished).items()]
-            more |= {"metrics": metrics, "status": "FINISHED", "ended": at}
-        tags = {DESCRIBED: description_digest(cell)}
-        return self._entry(f"cell:{cell.label}", cell.label, params=params, tags=tags, **more)
+            results = [result for result in state.results if result is not None]
+            at = max((result.ended_at for result in results), default=int(time.time() * 1000))
+            row = table_numbers([result.final for result in state.finished]) or {TRIALS: 0.0}
+            metrics = [Value(name, value, at, len(results)) for name, value in row.items()]
+            if state.done:
+                metrics += [Value(name, value, at, 1) for name, value in summary_metrics(state.finished).items()]
+                more |= {"status": "FINISHED", "ended": at}
+                if len(state.points) == 1:
+                    params |= {f"selected.{key}": value for key, value in state.points[0].items()}
+            more["metrics"] = metrics
+        tags = {DESCRIBED: self._described(cell), **table_tags(chosen)}
+        return self._entry(f"{CELL}{cell.label}", cell.label, params=params, tags=tags, **more)
 
     def _job_entry(self, cell: Cell, point: Mapping[str, Any], result: JobResult) -> Entry:
         job, at = result.job, result.ended_at
@@ -114,57 +127,79 @@ class StudyOutbox:
         fold = f" | fold {job.fold + 1}/{job.folds}" if job.folds > 1 else ""
         name = f"{job.purpose} | seed {job.seed}{with_point}{fold}"
         history = {**result.history, "candidates/mean_size": [result.mean_size]}
+        values = [Value(k, v, at, step) for k, values in history.items() for step, v in enumerate(values, start=1)]
+        config = job.run_config()
         return self._entry(
-            f"job:{job.id}",
+            self.key(result),
             name,
             f"**{cell.label}**\n\n{name}\n\n{result.message}",
             parent=self.outbox.run_of(self._cell_entry(cell)),
-            params=job.run_config().flat(),
-            tags={"wsl.purpose": job.purpose, "wsl.candidates": result.candidates_hash},
-            metrics=[Value(k, v, at, step) for k, values in history.items() for step, v in enumerate(values, start=1)],
+            params=config.flat(),
+            tags={
+                "wsl.purpose": job.purpose,
+                "wsl.candidates": result.candidates_hash,
+                **provenance(result.code),
+                **table_tags(config.components),
+            },
+            metrics=[*values, *(Value(k, v, at, 1) for k, v in table_numbers([result.final]).items())],
             status="FAILED" if result.status == DIVERGED else "FINISHED",
             ended=at,
         )
 
+    def key(self, result: JobResult) -> str:
+        """Return what a job's run is known by: each code's result has a run of its own."""
+        parts = (result.job.id, result.made_by, f"{self.since or ''}")
+        return f"job:{'.'.join(filter(None, parts))}"
+
+    def _described(self, cell: Cell) -> str:
+        parts = (description_digest(cell), self.codes.get(cell.label, ""), f"{self.since or ''}")
+        return " ".join(filter(None, parts))
+
     # -------------------------------------------------------------- delivery
 
     def begin(self) -> None:
-        """See to it that the study has its run before any worker starts; cells are to show the present description."""
+        """See to it that the study has its run before any worker starts; cells are to show what is there now."""
         self._try(lambda: self.outbox.run_of(self._study_entry()))
         for cell in self.study.cells():
             self._try(lambda cell=cell: self._set_aside(cell))  # type: ignore[misc]
+        start = time.monotonic()
+        for cell in self.study.cells():
+            if time.monotonic() - start < ROWS_SECONDS:
+                self._try(lambda cell=cell: self.outbox.run_of(self._cell_entry(cell)))  # type: ignore[misc]
 
     def _set_aside(self, cell: Cell) -> None:
-        """Keep a cell's run of an earlier description apart: means and parameters of two would be mixed in one."""
-        key = f"cell:{cell.label}"
+        """Keep a cell's run of an earlier description or code apart: numbers of two would be mixed in one."""
+        key = f"{CELL}{cell.label}"
         run_id, status = self.outbox.runs.get(key, ("", DELETED))
         if status == DELETED:
             return
-        run, present = self.client.get_run(run_id), description_digest(cell)
+        run, present = self.client.get_run(run_id), self._described(cell)
         before = run.data.tags.get(DESCRIBED)
-        if before is None:  # of release 0.1, which did not say
+        if before is None and not self.codes.get(cell.label):  # results of release 0.1, which said neither
             self.client.set_tag(run_id, DESCRIBED, present)
         elif before != present:
+            other = "code" if before is None or before.split()[0] == present.split()[0] else "description"
             self.client.set_tag(run_id, KEY, f"earlier {key} {before}")
-            self.client.set_tag(run_id, NAME, f"{run.info.run_name} (earlier description)")
+            self.client.set_tag(run_id, NAME, f"{run.info.run_name} (earlier {other})")
             del self.outbox.runs[key]
             self._renewed.add(cell.label)
 
     def deliver(self, cell: Cell, point: dict[str, Any], result: JobResult) -> None:
         """See to it that a job's run is in the store, complete, once, below its cell's present run."""
-        key = f"job:{result.job.id}"
+        key = self.key(result)
         if cell.label in self._renewed and self.outbox.runs.get(key, ("", DELETED))[1] != DELETED:
             self._try(lambda: self._move(key, cell))
-        if not self._is_closed(f"job:{result.job.id}"):
+        if not self._is_closed(key):
             self._try(lambda: self.outbox.deliver(self._job_entry(cell, point, result)))
 
     def _move(self, key: str, cell: Cell) -> None:
         """Put a job's run, which an earlier description had too, below the cell's present run."""
         self.client.set_tag(self.outbox.runs[key][0], PARENT, self.outbox.run_of(self._cell_entry(cell)))
 
-    def finish_cell(self, state: CellState) -> None:
-        """Put means, standard errors and the chosen point on a complete cell's run."""
-        if state.done and not self._is_closed(f"cell:{state.cell.label}"):
+    def update_cell(self, state: CellState) -> None:
+        """Put the numbers so far on a cell's run; a complete one gets all means and is closed."""
+        begun = any(search.scored for search in state.searches) or any(state.results)
+        if begun and not self._is_closed(f"{CELL}{state.cell.label}"):
             self._try(lambda: self.outbox.deliver(self._cell_entry(state.cell, state)))
 
     def last_attempt(self) -> bool:
@@ -222,14 +257,17 @@ class StudyOutbox:
             self.tracker.backoff.rest(took / SHARE_OF_TIME)
 
 
-def description_digest(cell: Cell) -> str:
-    """Return a short name for all that a study's description says of a cell."""
-    study = cell.study
-    said = [attrs.asdict(part) for part in (cell.setting, cell.method, study.search, study.selection)]
-    text = json.dumps([*said, study.training, study.seed, cell.trials], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def summary_metrics(results: tuple[JobResult, ...]) -> dict[str, float]:
     """Return mean and standard error of the last epoch's metrics over trials."""
     return summarise([result.final for result in results])
+
+
+def _components(cell: Cell) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return a cell's components; of an installed generator with every parameter, given or not."""
+    setting, registry = cell.setting, load_plugins().registry
+    found = {"estimator": cell.method.estimator, "dataset": setting.dataset, "backbone": setting.backbone}
+    if setting.generator is not None:
+        name, values = setting.generator
+        is_known = name in registry.names("generator")
+        found["generator"] = (name, values_of(registry.create("generator", name, values)) if is_known else values)
+    return {role: (name, dict(values)) for role, (name, values) in found.items()}

@@ -13,8 +13,11 @@ import attrs
 import torch
 
 from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.data.problem import PARTS, Problem, make_problem
+from wsl_toolkit.errors import PluginError
 from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.code_identity import changes, code_of, digest_of, named_in
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
@@ -23,8 +26,8 @@ from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.training.checkpoints import Checkpoints
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import EpochRecord
-from wsl_toolkit.training.metrics import RULES
-from wsl_toolkit.training.train import Callback, Trained, TrainingJob, inputs_bytes, train, why_one_by_one
+from wsl_toolkit.training.metrics import rules
+from wsl_toolkit.training.train import JobListener, Trained, TrainingJob, inputs_bytes, train, why_one_by_one
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
 Tell = Callable[[int], None]
@@ -50,12 +53,13 @@ class TaskWorker:
         """How many workers share this machine's memory."""
         self._data: tuple[str, Data] | None = None
         self._problems: dict[tuple[str, str], Problem] = {}
-        """By split and generator."""
+        """By split, and by generator and transform."""
 
     def run(self, task: Task, tell: Tell = lambda epochs: None) -> Iterator[JobResult | Apart]:
         """Train a task's jobs, as one stack where there are several; or advise to train them apart."""
         names = {role: name for role, (name, _) in task.jobs[0].run_config().components.items()}
-        jobs = [self._training_job(job, task, tell) for job in task.jobs]
+        codes = {job.id: self._code(job, task) for job in task.jobs}
+        jobs = [self._training_job(job, task, tell, codes[job.id]) for job in task.jobs]
         with (
             attributed(self.registry, "backbone", names["backbone"]),
             attributed(self.registry, "estimator", names["estimator"]),
@@ -65,9 +69,20 @@ class TaskWorker:
                 return
             for job, trained in zip(task.jobs, train(jobs, share=self.share, keep_diverged=True), strict=True):
                 tell(int(job.config["epochs"]) - len(trained.records))
-                yield job_result(job, trained)
+                yield job_result(job, trained, codes[job.id])
 
-    def _training_job(self, job: Job, task: Task, tell: Tell) -> TrainingJob:
+    def _code(self, job: Job, task: Task) -> dict[str, str]:
+        """Return the code that is about to compute a job, if it is the one that the study was started with."""
+        here = code_of(self.registry, named_in(job.config, self.registry))
+        wanted = task.codes.get(job.id, here)
+        if here != wanted:
+            raise PluginError(
+                f"the code changed while the study was running ({'; '.join(changes(wanted, here))}): start it again, "
+                "so that no cell mixes results of two codes"
+            )
+        return here
+
+    def _training_job(self, job: Job, task: Task, tell: Tell, code: dict[str, str]) -> TrainingJob:
         config = job.run_config()
         return TrainingJob(
             problem=lambda: self.problem(job, config, task),
@@ -75,8 +90,9 @@ class TaskWorker:
             backbone=config.create("backbone", self.registry),
             training=attrs.evolve(config.training, device=task.device),
             seed=job.seed,
-            checkpoints=lambda problem: _checkpoints(job, task, problem),
-            callback=_Follower(job, task, tell),
+            checkpoints=lambda problem: _checkpoints(job, task, problem, code),
+            listener=_Follower(job, task, tell),
+            callbacks=config.create_callbacks(self.registry),
         )
 
     def data(self, config: RunConfig, task: Task) -> Data:
@@ -92,8 +108,7 @@ class TaskWorker:
 
     def load(self, config: RunConfig, task: Task) -> Data:
         """Read the dataset from where the task says it is."""
-        data: Data = config.create("dataset", self.registry).load(task.data_dir)
-        return data
+        return load_data(config.create("dataset", self.registry), task.data_dir)
 
     def problem(self, job: Job, config: RunConfig, task: Task) -> Problem:
         """Return a job's problem: the same split and sets for every method of a seed."""
@@ -102,12 +117,15 @@ class TaskWorker:
         clean = clean_parts(job, config, self.registry)
         generator = config.components.get("generator")
         split = repr((wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean)))
-        key = (split, repr(generator))
+        transform = config.components.get("transform")
+        key = (split, repr((generator, transform)))
         if key not in self._problems:
             while self._problems and inputs_bytes(self._problems.values()) > KEPT_BYTES:
                 self._problems.pop(next(iter(self._problems)))
             made = config.create("generator", self.registry) if generator and data.candidates is None else None
             at_work = ("dataset", data_name(config)) if made is None else ("generator", made.name)
+            if transform is not None:
+                at_work = ("transform", transform[0])
             with attributed(self.registry, *at_work):
                 self._problems[key] = make_problem(
                     data,
@@ -117,6 +135,7 @@ class TaskWorker:
                     test=wanted.test,
                     fold=(job.fold, job.folds) if job.folds > 1 else None,
                     clean=clean,
+                    transform=config.create("transform", self.registry) if transform is not None else None,
                     sibling=next((known for (own, _), known in self._problems.items() if own == split), None),
                 )
         return self._problems[key]
@@ -140,12 +159,12 @@ def data_name(config: RunConfig) -> str:
     return config.components["dataset"][0]
 
 
-class _Follower(Callback):
+class _Follower(JobListener):
     """Counts epochs, and ends a training that is below the median of its peers."""
 
     def __init__(self, job: Job, task: Task, tell: Tell) -> None:
         self.tell = tell
-        self.metric = RULES[task.rule]
+        self.metric = rules()[task.rule]
         self.pruner = Pruner([task.peers[peer] for peer in job.peers]) if job.peers else None
 
     def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
@@ -159,34 +178,38 @@ class _Follower(Callback):
         return self.pruner is not None and self.pruner.hopeless(record.epoch, goodness)
 
 
-def _checkpoints(job: Job, task: Task, problem: Problem) -> TrialCheckpoints:
-    """Return where a job's state is saved: nowhere, unless the worker shares a disk with the driver."""
+def _checkpoints(job: Job, task: Task, problem: Problem, code: dict[str, str]) -> TrialCheckpoints:
+    """Return where a job's state is saved: nowhere, unless the worker shares a disk with the driver.
+
+    What other code has saved lies elsewhere, and is not gone on with.
+    """
     if task.checkpoints is None:
         return TrialCheckpoints()
-    files = Checkpoints(task.checkpoints / job.id, note=lambda text: None)
+    files = Checkpoints(task.checkpoints / f"{job.id}.{digest_of(code)}", note=lambda text: None)
     identity = {"job": job.id, "candidate sets": problem.train_candidates.content_hash}
-    return TrialCheckpoints(files, identity, last=False)
+    return TrialCheckpoints(files, identity, last=False, codes=[code])
 
 
-def job_result(job: Job, trained: Trained) -> JobResult:
-    """Return a job's result from what was trained."""
+def job_result(job: Job, trained: Trained, code: dict[str, str]) -> JobResult:
+    """Return a job's result from what was trained, and by which code."""
     status, message = FINISHED, ""
     if trained.error is not None:
         status, message = DIVERGED, str(trained.error)
-    elif trained.ended_by == "callback":
+    elif trained.ended_by == "listener":
         status, message = PRUNED, f"stopped after epoch {len(trained.records)}: below the median of earlier points"
-    names = trained.records[0].metrics if trained.records else {}
+    names = dict.fromkeys(name for record in trained.records for name in record.metrics)
     return JobResult(
         job=job,
         status=status,
         message=message,
-        history={name: [record.metrics[name] for record in trained.records] for name in names},
+        history={name: [record.metrics.get(name, math.nan) for record in trained.records] for name in names},
         best_epoch=trained.best_epoch,
         candidates_hash=trained.candidates_hash,
         mean_size=trained.mean_size,
         seconds=round(trained.seconds, 3),
         plan={"threads": torch.get_num_threads(), "stacked": trained.stacked, "torch": torch.__version__},
         ended_at=int(time.time() * 1000),
+        code=code,
     )
 
 

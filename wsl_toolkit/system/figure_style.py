@@ -48,12 +48,12 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def save(canvas_figure: Any, path: Path) -> None:
+def save(canvas_figure: Any, path: Path, dpi: float | str | None = None) -> None:
     """Write a figure atomically; the suffix (png, svg, pdf) says the format."""
     suffix = check_format(path)
     buffer = io.BytesIO()
     metadata = {"Date": None} if suffix == "svg" else {"CreationDate": None} if suffix == "pdf" else None
-    canvas_figure.savefig(buffer, format=suffix, metadata=metadata)
+    canvas_figure.savefig(buffer, format=suffix, metadata=metadata, **({} if dpi is None else {"dpi": dpi}))
     write_atomically(path, buffer.getvalue())
 
 

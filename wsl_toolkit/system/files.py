@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +50,20 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+_REMAINS = re.compile(rf"\..{{1,{SHOWN}}}\.[0-9a-f]{{16}}", re.DOTALL)
+REMAINS_SECONDS = 3600.0
+"""Nobody takes so long to write one of the toolkit's own files."""
+
+
+def remove_remains(folder: Path) -> None:
+    """Remove the temporary files in a folder whose writer was killed: those that nobody has touched for an hour."""
+    with contextlib.suppress(OSError):  # another command removes them, or nobody may
+        for entry in os.scandir(folder):
+            old = time.time() - entry.stat(follow_symlinks=False).st_mtime > REMAINS_SECONDS
+            if old and _REMAINS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry)
 
 
 @contextmanager

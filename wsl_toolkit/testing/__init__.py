@@ -15,11 +15,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wsl_toolkit.testing.backbones import BackboneContract
+    from wsl_toolkit.testing.callbacks import CallbackContract
     from wsl_toolkit.testing.datasets import DatasetContract
     from wsl_toolkit.testing.estimators import EstimatorContract
     from wsl_toolkit.testing.generators import GeneratorContract
+    from wsl_toolkit.testing.metrics import MetricContract
+    from wsl_toolkit.testing.optimizers import OptimizerContract
+    from wsl_toolkit.testing.schedulers import SchedulerContract
+    from wsl_toolkit.testing.transforms import TransformContract
 
-__all__ = ["BackboneContract", "DatasetContract", "EstimatorContract", "GeneratorContract"]
+__all__ = [
+    "BackboneContract",
+    "CallbackContract",
+    "DatasetContract",
+    "EstimatorContract",
+    "GeneratorContract",
+    "MetricContract",
+    "OptimizerContract",
+    "SchedulerContract",
+    "TransformContract",
+]
+
+
+CONTRACTS = (
+    "GeneratorContract",
+    "EstimatorContract",
+    "BackboneContract",
+    "DatasetContract",
+    "TransformContract",
+    "MetricContract",
+    "OptimizerContract",
+    "SchedulerContract",
+    "CallbackContract",
+)
+"""Every contract, in the order of the roles."""
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Backbone
-from wsl_toolkit.testing.common import ComponentContract, stream
+from wsl_toolkit.testing.common import ComponentContract, not_finite, stream
 
 
 class BackboneContract(ComponentContract):
@@ -29,7 +29,7 @@ class BackboneContract(ComponentContract):
                         f"4 inputs of shape {shape} gave {tuple(logits.shape)}, not (4, {num_classes})"
                     )
                     assert logits.dtype == torch.float32, f"logits are {logits.dtype}"
-                    assert bool(torch.isfinite(logits).all()), "logits are not finite"
+                    assert not (bad := not_finite(logits)), f"logits are {bad}"
 
     def test_the_seed_rules_the_initialisation(self, component: Backbone) -> None:
         """The engine seeds it: the same seed gives the same network, another seed another."""

@@ -14,7 +14,7 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.testing.common import stream
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.metrics import accuracy
-from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.risk import Risk, class_prior
 from wsl_toolkit.training.trainer import Trainer
 
 FEATURES = 6
@@ -63,7 +63,7 @@ def make_batch(
     if not estimator.logits_suffice:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = estimator.extend(small_network(num_classes)).to(dtype).train()
+            model = extended(estimator, num_classes).to(dtype).train()
             _, extras = networks.run(model, torch.randn(n, FEATURES, generator=rng, dtype=dtype))
         extras = {name: value.detach() for name, value in extras.items()}
     state = first_state(estimator, candidates, extras, dtype)
@@ -74,9 +74,24 @@ def make_batch(
 def first_state(estimator: Estimator, candidates: Tensor, extras: State, dtype: torch.dtype) -> State:
     """Return what an estimator is handed before its first update."""
     given = {**estimator.init_shared(CandidateSets.from_mask(candidates)), **estimator.init_state(candidates), **extras}
+    sets = CandidateSets.from_mask(candidates)
     if "epoch" in estimator.needs:
         given["epoch"] = torch.tensor(1.0)
+    if "index" in estimator.needs:
+        given["index"] = torch.arange(len(candidates))
+    if "class_prior" in estimator.needs:
+        given["class_prior"] = class_prior(sets)
+    if "features" in extras:
+        given |= estimator.init_features(sets, extras["features"].shape[1])
     return cast(given, dtype)
+
+
+def extended(estimator: Estimator, num_classes: int) -> nn.Module:
+    """Return a small network with what an estimator puts around it."""
+    network = small_network(num_classes)
+    if "two_networks" in estimator.needs:
+        return estimator.extend_two(lambda: small_network(num_classes))
+    return estimator.extend(network)
 
 
 def cast(state: State, dtype: torch.dtype) -> State:
@@ -112,10 +127,11 @@ def toy_problem(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr:
     mask = ~torch.nn.functional.one_hot(excluded, num_classes).bool()
     sets = CandidateSets.from_labels(y, num_classes) if estimator.reads_true_labels() else CandidateSets.from_mask(mask)
     torch.manual_seed(12)
-    model = estimator.extend(small_network(num_classes))
+    model = extended(estimator, num_classes)
+    wide = type(estimator).init_features is not Estimator.init_features
     trainer = Trainer(
         model=model,
-        risk=Risk(estimator, sets),
+        risk=Risk(estimator, sets, feature_width=networks.feature_width(model, x[:1]) if wide else None),
         inputs=x,
         optimizer=torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9),
         scheduler=None,

@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wsl_toolkit.components import Component
 from wsl_toolkit.parameters import construct, parameters_of, values_of
 from wsl_toolkit.plugins.registry import KEBAB
+from wsl_toolkit.system.random_streams import global_streams
 from wsl_toolkit.testing.plugin import NOT_APPLICABLE
 
 
@@ -21,6 +23,7 @@ class ComponentContract:
     """A name, a sentence, and parameters that survive the way through a configuration file."""
 
     component: Any
+    is_wsl_contract = True
 
     def test_it_has_a_name_and_a_sentence_that_says_what_it_is(self, component: Component) -> None:
         """`wsl list` shows both."""
@@ -55,36 +58,55 @@ def stream(seed: int) -> torch.Generator:
 @contextmanager
 def global_randomness_untouched(what: str) -> Iterator[None]:
     """Fail if a block draws from torch's, numpy's or Python's global generator."""
-    import random
-
-    import numpy as np
-
-    def states() -> tuple[bytes, bytes, str]:
-        # The legacy generator is exactly the one that must not be used, so its state is what is looked at.
-        legacy = np.random.get_state()  # noqa: NPY002
-        return torch.get_rng_state().numpy().tobytes(), repr(legacy).encode(), repr(random.getstate())
-
-    before = states()
+    before = global_streams()
     yield
-    after = states()
-    for name, old, new in zip(("torch", "numpy", "Python"), before, after, strict=True):
-        assert old == new, f"{what} used {name}'s global random generator; use only what it is given"
+    after = global_streams()
+    for name, old in before.items():
+        assert old == after[name], f"{what} used {name}'s global random generator; use only what it is given"
 
 
-def python_calls(function: Callable[[], Any]) -> int:
-    """Return how many calls the interpreter makes in a function: a measure of work that no busy machine disturbs."""
-    count = 0
+def work_of(function: Callable[[], Any]) -> dict[str, int]:
+    """Return how much a function does, by counts that no busy machine disturbs: tensor operations, lines of Python."""
+    operations = _Operations()
+    with operations:
+        function()
+    lines = 0
 
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
+    def note(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return note
 
-    before = sys.getprofile()
+    before = sys.gettrace()
     gc.disable()
-    sys.setprofile(note)
+    sys.settrace(note)
     try:
         function()
     finally:
-        sys.setprofile(before)
+        sys.settrace(before)
         gc.enable()
-    return count
+    return {"tensor operations": operations.count, "lines of Python": lines}
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what reaches torch's dispatcher."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def not_finite(value: torch.Tensor) -> str:
+    """Return 'NaN' or 'infinite' for a tensor that holds such a number, or an empty string."""
+    if not value.is_floating_point() or bool(torch.isfinite(value).all()):
+        return ""
+    return "NaN" if bool(value.isnan().any()) else "infinite"
+
+
+def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are equal, where NaN equals NaN."""
+    return one.shape == other.shape and torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))

@@ -42,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that `wsl plugin check` uses."""
     group = parser.getgroup("wsl-toolkit")
     group.addoption("--wsl-distribution", help="the distribution whose components are put under contract")
+    group.addoption("--wsl-plugin", help="of that distribution, only what this entry point registers")
+    group.addoption("--wsl-covered", action="append", help="a component to leave out: 'estimator mine'")
     group.addoption("--wsl-data-dir", help="where datasets under contract find their files (default: nowhere)")
     group.addoption("--wsl-report", help="write every check's outcome to this file, a JSON document a line")
 
@@ -59,5 +61,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     # A contract for whose role the plugin has no component is skipped before it begins, and is no check of it.
     if path and (report.when == "call" or outcome in ("failed", NOT_APPLICABLE)):
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"id": item.nodeid, "name": item.name, "outcome": outcome, "why": why}) + "\n")
+            facts = {
+                "id": item.nodeid,
+                "name": item.name,
+                "outcome": outcome,
+                "why": why,
+                "component": _under_contract(item),
+            }
+            file.write(json.dumps(facts) + "\n")
     return report
+
+
+def _under_contract(item: Any) -> str:
+    """Return 'estimator mine' if an item is a contract's check of that component, else nothing."""
+    component = getattr(item, "funcargs", {}).get("component")
+    if component is None or not getattr(getattr(item, "cls", None), "is_wsl_contract", False):
+        return ""
+    return f"{getattr(component, 'role', '')} {getattr(component, 'name', '')}"

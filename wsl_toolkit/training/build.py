@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from wsl_toolkit.components import Backbone, Estimator
+from wsl_toolkit.components import Backbone, Component, Estimator
+from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.data.problem import Problem, training_candidates
-from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.errors import ConfigError, PluginError
+from wsl_toolkit.networks import feature_width
 from wsl_toolkit.parameters import construct
-from wsl_toolkit.system.random_streams import stream, stream_seed
+from wsl_toolkit.plugins.attribution import mark
+from wsl_toolkit.plugins.places import defined_at
+from wsl_toolkit.system.random_streams import stream, stream_seed, watched
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.distributed.trainer import ParallelTrainer, own_rows, own_sets
 from wsl_toolkit.training.evaluation import evaluation
 from wsl_toolkit.training.metrics import monitored
 from wsl_toolkit.training.optimisers import make_optimizer, options_class, takes_momentum
-from wsl_toolkit.training.plan import choose_plan
+from wsl_toolkit.training.plan import ExecutionPlan, choose_plan
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.schedules import make_scheduler, schedule_class
 from wsl_toolkit.training.trainer import Trainer
@@ -37,8 +42,7 @@ def make_trainer(
     With `ranks`, the trainer is this rank's part of one that all of them train.
     """
     device = choose_device(training.device if ranks is None else ranks.device(training.device))
-    torch.manual_seed(stream_seed(seed, "initialisation"))
-    model = estimator.extend(backbone.build(problem.input_shape, problem.num_classes)).to(device)
+    model = _make_model(problem, estimator, backbone, seed).to(device)
     torch.manual_seed(stream_seed(seed, "training" + (ranks.stream if ranks else "")))
     optimizer = _make_optimizer(training, model)
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
@@ -55,14 +59,90 @@ def make_trainer(
         "batch_size": training.batch_size,
         "shuffle": stream(seed, "shuffling"),
         "evaluate": evaluation(problem, device),
-        "plan": choose_plan(model, inputs, device, batch_size=training.batch_size, autocast=half),
+        "plan": _plan(model, inputs, device, training.batch_size, half),
         "nan_ends": training.on_nan == "stop",
     }
     if ranks is None:
-        return Trainer(risk=Risk(estimator, candidates.to(device)), **parts)
+        weights = None if problem.weights is None else problem.weights.to(device)
+        width = _feature_width(estimator, model, problem, device)
+        return Trainer(risk=Risk(estimator, candidates.to(device), weights=weights, feature_width=width), **parts)
+    if problem.weights is not None:
+        raise ConfigError("weighted examples cannot be trained by several ranks: train in one process")
     ranks.agree("candidate sets", candidates.content_hash)
-    risk = Risk(estimator, own_sets(candidates, ranks).to(device), whole=candidates).to(device)
+    risk = Risk(
+        estimator,
+        own_sets(candidates, ranks).to(device),
+        whole=candidates,
+        index=ranks.rows_of(ranks.rank, len(candidates)),
+        feature_width=_feature_width(estimator, model, problem, device),
+    ).to(device)
     return ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts)
+
+
+def _plan(
+    model: nn.Module, inputs: Tensor | Inputs, device: torch.device, batch_size: int, half: bool
+) -> ExecutionPlan:
+    """Return how to train; its count of operations is the network's first forward pass."""
+    try:
+        return choose_plan(model, inputs, device, batch_size=batch_size, autocast=half)
+    except Exception as error:
+        mark(error, "backbone")
+        raise
+
+
+def build_network(
+    backbone: Backbone, input_shape: tuple[int, ...], num_classes: int, seed: int | None = None
+) -> nn.Module:
+    """Return a backbone's network, initialised by the seed alone, or say what is wrong with it."""
+
+    def build() -> Any:
+        if seed is not None:
+            torch.manual_seed(seed)
+        return backbone.build(input_shape, num_classes)
+
+    try:
+        network, moved = watched(build, among=("numpy", "Python"))
+        if moved:
+            raise _refused("backbone", backbone, "build", f"drew from {moved}'s global random generator: use torch's")
+        if seed is not None and torch.initial_seed() != seed:
+            raise _refused("backbone", backbone, "build", "seeded torch, so that every trial would begin alike")
+        if not isinstance(network, nn.Module):
+            raise _refused("backbone", backbone, "build", f"returned {type(network).__name__}, not a torch.nn.Module")
+        if not any(parameter.requires_grad for parameter in network.parameters()):
+            raise _refused("backbone", backbone, "build", "returned a network without parameters to train")
+    except Exception as error:
+        mark(error, "backbone")
+        raise
+    return network
+
+
+def _make_model(problem: Problem, estimator: Estimator, backbone: Backbone, seed: int) -> nn.Module:
+    """Build the network to train; each one after the first, where there are several, has a stream of its own."""
+    streams = (f"initialisation {number}" if number > 1 else "initialisation" for number in itertools.count(1))
+
+    def build() -> nn.Module:
+        return build_network(backbone, problem.input_shape, problem.num_classes, seed=stream_seed(seed, next(streams)))
+
+    two = "two_networks" in estimator.needs
+    model: Any = estimator.extend_two(build) if two else estimator.extend(build())
+    if not isinstance(model, nn.Module):
+        function = "extend_two" if two else "extend"
+        raise _refused("estimator", estimator, function, f"returned {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def _feature_width(estimator: Estimator, model: nn.Module, problem: Problem, device: torch.device) -> int | None:
+    """Return how wide features are, if the estimator has state that depends on it."""
+    if type(estimator).init_features is Estimator.init_features:
+        return None
+    return feature_width(model, as_inputs(problem.train_x).gather(torch.zeros(1, dtype=torch.long)).to(device))
+
+
+def _refused(role: str, component: Component, function: str, what: str) -> PluginError:
+    place = defined_at(getattr(type(component), function))
+    error = PluginError(f"{role} {component.name}: {function} {what} ({type(component).__name__}, {place})")
+    mark(error, role)
+    return error
 
 
 def _make_optimizer(training: Training, model: nn.Module) -> torch.optim.Optimizer:

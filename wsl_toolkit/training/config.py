@@ -7,13 +7,16 @@ from typing import Any
 
 import attrs
 
-from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import construct, param, parameters_of, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
 
 DEFAULT_COMPONENTS = {"dataset": "digits", "generator": "mcl-skewed", "estimator": "ppl", "backbone": "linear"}
 """What a bare `wsl run` uses; the only place where the core names components, and any of them may be missing."""
+
+
+CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
+"""The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
 AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep")
@@ -29,8 +32,10 @@ class Training:
     lr: float = param(0.05, help="learning rate", gt=0)
     weight_decay: float = param(1e-4, help="l2 regularisation", ge=0)
     momentum: float = param(0.9, help="momentum, for optimisers that have one", ge=0, lt=1)
-    optimizer: str = param("sgd", help="any optimiser of torch.optim, by its name in lower case")
-    scheduler: str = param("none", help="learning-rate schedule: none, cosine, linear, step, exponential, one-cycle")
+    optimizer: str = param("sgd", help="any optimiser of torch.optim, by its name in lower case, or a plugin's")
+    scheduler: str = param(
+        "none", help="learning-rate schedule: none, cosine, linear, step, exponential, one-cycle, a plugin's"
+    )
     warmup_epochs: int = param(0, help="epochs in which the learning rate rises before its schedule begins", ge=0)
     seed: int = param(0, help="the seed that all random streams derive from", ge=0)
     trials: int = param(1, help="how many seeds to run, counting up from --seed", ge=1)
@@ -91,11 +96,13 @@ class RunConfig:
 
     training: Training = attrs.field(factory=Training)
     components: dict[str, tuple[str, dict[str, Any]]] = attrs.field(factory=dict)
+    callbacks: tuple[tuple[str, dict[str, Any]], ...] = ()
+    """Names and parameter values of registered callbacks, in the order in which they are called."""
 
     def with_defaults(self) -> RunConfig:
         """Fill in the roles that were not named."""
-        chosen = {role: self.components.get(role, (name, {})) for role, name in DEFAULT_COMPONENTS.items()}
-        return attrs.evolve(self, components=chosen)
+        chosen: dict[str, tuple[str, dict[str, Any]]] = {role: (name, {}) for role, name in DEFAULT_COMPONENTS.items()}
+        return attrs.evolve(self, components={**chosen, **self.components})
 
     def resolved(self, registry: Registry) -> RunConfig:
         """Return the same configuration with every parameter of every component written out and checked."""
@@ -103,7 +110,19 @@ class RunConfig:
             role: (name, values_of(registry.create(role, name, values)))
             for role, (name, values) in self.with_defaults().components.items()
         }
-        return attrs.evolve(self, components=complete)
+        callbacks = tuple(
+            (name, values_of(registry.create("callback", name, values))) for name, values in self.callbacks
+        )
+        return attrs.evolve(self, components=complete, callbacks=callbacks)
+
+    def named(self) -> list[tuple[str, str]]:
+        """Return (role, name) of all components that the configuration names."""
+        found = [(role, name) for role, (name, _) in self.components.items()]
+        return [*found, *(("callback", name) for name, _ in self.callbacks)]
+
+    def create_callbacks(self, registry: Registry) -> list[Any]:
+        """Return new callbacks, which have heard of no training yet."""
+        return [registry.create("callback", name, values) for name, values in self.callbacks]
 
     def create(self, role: str, registry: Registry) -> Any:
         """Return the configured component of a role."""
@@ -112,11 +131,9 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: training keys first, then one table for each role."""
-        tables = {
-            role: {"name": name, **{k: plain(v) for k, v in values.items() if v is not None}}
-            for role, (name, values) in self.components.items()
-        }
-        return {**self.training.to_dict(), **tables}
+        tables = {role: _table(component) for role, component in self.components.items()}
+        callbacks = {"callbacks": [_table(each) for each in self.callbacks]} if self.callbacks else {}
+        return {**self.training.to_dict(), **tables, **callbacks}
 
     def to_toml(self) -> str:
         """Return the configuration as TOML."""
@@ -144,35 +161,56 @@ class RunConfig:
         flat = self.training.flat()
         for role, (name, values) in self.components.items():
             flat |= {f"{role}.name": name, **{f"{role}.{key}": plain(value) for key, value in values.items()}}
-        return flat
+        for name, values in self.callbacks:
+            flat |= {f"callback.{name}.{key}": plain(value) for key, value in values.items()}
+        return flat | ({"callbacks": ", ".join(name for name, _ in self.callbacks)} if self.callbacks else {})
 
 
 def from_dict(values: Mapping[str, Any], where: str) -> RunConfig:
     """Read a configuration from plain values; an unknown key is an error that suggests the right one."""
     training: dict[str, Any] = {}
     components: dict[str, tuple[str, dict[str, Any]]] = {}
-    known = [*parameters_of(Training), *ROLES]
+    callbacks: tuple[tuple[str, dict[str, Any]], ...] = ()
+    known = [*parameters_of(Training), *CONFIGURED, "callbacks"]
     for key, value in values.items():
         name = key.replace("-", "_")
-        if name in ROLES:
+        if name in CONFIGURED:
             components[name] = _component(name, value, where)
+        elif name == "callbacks":
+            callbacks = read_callbacks(value, where)
         elif name in known:
             training[name] = value
         else:
             raise ConfigError(f"{where}: unknown key {key!r}.{did_you_mean(name, known)}")
-    return RunConfig(training=make_training(training, where), components=components)
+    return RunConfig(training=make_training(training, where), components=components, callbacks=callbacks)
+
+
+def read_callbacks(value: Any, where: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Read a list of callbacks: names, or tables with a name and values, as `[[callbacks]]` makes them."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(f"{where}: callbacks must be a list of names, or [[callbacks]] tables with a name")
+    return tuple(_component("callbacks", item, where) for item in value)
+
+
+def _table(component: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    name, values = component
+    return {"name": name, **{key: plain(value) for key, value in values.items() if value is not None}}
 
 
 def _component(role: str, value: Any, where: str) -> tuple[str, dict[str, Any]]:
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ConfigError(f'{where}: [{role}] needs a name, such as name = "{DEFAULT_COMPONENTS[role]}"')
+        example = f', such as name = "{DEFAULT_COMPONENTS[role]}"' if role in DEFAULT_COMPONENTS else ""
+        raise ConfigError(f"{where}: [{role}] needs a name{example}")
     return value["name"], {key: item for key, item in value.items() if key != "name"}
 
 
 def merge(
-    base: RunConfig, training: Mapping[str, Any], components: Mapping[str, tuple[str, dict[str, Any]]]
+    base: RunConfig,
+    training: Mapping[str, Any],
+    components: Mapping[str, tuple[str, dict[str, Any]]],
+    callbacks: tuple[tuple[str, dict[str, Any]], ...] = (),
 ) -> RunConfig:
     """Let flags override a file; naming another component drops the parameters of the one it replaces."""
     merged = dict(base.components)
@@ -180,4 +218,4 @@ def merge(
         old_name, old_values = merged.get(role, (None, {}))
         merged[role] = (name, {**(old_values if old_name == name else {}), **values})
     changed = make_training({**base.training.to_dict(), **training}, "wsl run")
-    return RunConfig(training=changed, components=merged)
+    return RunConfig(training=changed, components=merged, callbacks=callbacks or base.callbacks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -14,8 +14,10 @@ from wsl_toolkit import networks
 from wsl_toolkit.components import State
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
+from wsl_toolkit.plugins.attribution import mark
+from wsl_toolkit.training import divergence, first_batch
 from wsl_toolkit.training.plan import ExecutionPlan
-from wsl_toolkit.training.risk import LiveRisk, loop_state
+from wsl_toolkit.training.risk import WEIGHT, LiveRisk, loop_state
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +83,9 @@ class Loop:
         self.plan = plan
         self._forward = plan.prepare(model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self.watch = divergence.Watch(self._single)
+        self.unchecked = True
+        """Whether the first batch, on which the components' contracts are checked, is yet to come."""
 
     def run(
         self, order: Tensor, epoch: int, begun: Losses | None = None, stop: Callable[[], bool] = lambda: False
@@ -109,6 +114,8 @@ class Loop:
                     batch_rows = dict(zip(rows, values, strict=True))
                     losses.append(self.step(batch_inputs, batch_mask, batch_rows, common, batch))
                     shares.append(batch.whole)
+                    if len(losses) % divergence.EVERY == 0:
+                        self.watch.look(losses)
                     if stop():
                         break
                 done = 0
@@ -116,6 +123,7 @@ class Loop:
                     self.risk.scatter(chunk.index, mask, rows)
                 if stop():
                     break
+        self.watch.look(losses)
         per_step = self._total(torch.stack(losses).double().cpu())
         new = Losses(per_step=per_step, sizes=torch.tensor(shares, dtype=torch.float64))
         return new if begun is None else begun.followed_by(new)
@@ -136,13 +144,18 @@ class Loop:
         new: State = {}
         takes_part = self._takes_part(batch)
         if takes_part:
+            version = inputs._version
             seen = self._look(inputs, mask, rows, batch)
+            if self.unchecked:
+                self._check(seen, common, wrote=inputs._version != version)
+            self.watch.see(seen.logits, seen.mask, seen.state, common)
             objective = self._objective(seen, common, batch)
             if when == "before":
                 # Computed before the step, because the state must be the one that the loss was computed with.
                 new = self._update(seen, common, batch)
             objective.backward(torch.ones_like(objective))
         else:
+            self.watch.see_nothing()
             objective = torch.zeros((), device=self._parameters[0].device)
         self._descend()
         if when == "after" and takes_part:
@@ -162,12 +175,42 @@ class Loop:
 
     def _look(self, inputs: Tensor, mask: Tensor, rows: State, batch: Batch) -> Seen:
         """Return what the objective is computed from."""
-        logits, extras = networks.split_output(self._forward(inputs))
+        try:
+            logits, extras = networks.split_output(self._forward(inputs))
+        except Exception as error:
+            mark(error, "backbone")
+            raise
         return Seen(logits=logits, mask=mask, state={**rows, **extras})
+
+    def _check(self, seen: Seen, common: State, *, wrote: bool) -> None:
+        """Check once that network and estimator keep their contracts: what is wrong may train all the same."""
+        first_batch.check_network(seen.logits, tuple(seen.mask.shape), wrote=wrote)
+        for place in self._places():
+            first_batch.check_estimator(self._single(place, seen.logits, seen.mask, seen.state, common))
+        self.unchecked = False
+
+    def _places(self) -> Sequence[int]:
+        """Return the places of models whose estimators differ; there is one where there is no stack."""
+        return (0,)
+
+    def _single(self, place: int, logits: Tensor, mask: Tensor, state: State, common: State) -> first_batch.Single:
+        """Return a batch as the model at a place sees it, alone."""
+        return first_batch.Single(
+            estimator=self.risk.estimator,
+            logits=logits,
+            mask=mask,
+            state=state,
+            shared=common,
+            row_names=tuple(name for name in self.risk.row_names if name != WEIGHT),
+        )
 
     def _objective(self, seen: Seen, common: State, batch: Batch) -> Tensor:
         """Return what the batch minimises."""
-        objective: Tensor = self.risk.estimator.objective(seen.logits, seen.mask, {**common, **seen.state})
+        state = {**common, **seen.state}
+        if self.risk.weighted:
+            losses: Tensor = self.risk.estimator.loss(seen.logits, seen.mask, state)
+            return (losses * state[WEIGHT]).mean()
+        objective: Tensor = self.risk.estimator.objective(seen.logits, seen.mask, state)
         return objective
 
     def _update(self, seen: Seen, common: State, batch: Batch) -> State:
@@ -215,14 +258,14 @@ class Losses:
         """Return these steps and the ones after them."""
         return Losses(per_step=torch.cat([self.per_step, other.per_step]), sizes=torch.cat([self.sizes, other.sizes]))
 
-    def checked_mean(self, epoch: int) -> float:
-        """Return the mean over examples; raise if a loss is NaN or infinite, naming the step."""
+    def checked_mean(self, epoch: int, name: str, origin: divergence.Origin | None) -> float:
+        """Return the mean over examples; raise if a loss is NaN or infinite, naming the step and where it came from."""
         bad = (~torch.isfinite(self.per_step)).nonzero().flatten()
         if len(bad):
-            raise DivergedError(
-                f"the loss became {float(self.per_step[bad[0]])} at step {int(bad[0]) + 1} of epoch {epoch}: "
-                "lower --lr, or choose a bounded loss"
-            )
+            message = f"the loss became {float(self.per_step[bad[0]])} at step {int(bad[0]) + 1} of epoch {epoch}"
+            if origin is not None:
+                raise origin.error(name, message)
+            raise DivergedError(f"{message}: lower --lr, or choose a bounded loss")
         return float(self.mean())
 
 
@@ -245,6 +288,19 @@ def frozen_running_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for norm in norms:
             norm.track_running_stats = True
+
+
+def logits_of(model: nn.Module, inputs: Inputs, index: Tensor) -> Tensor:
+    """Return the logits of some of the training inputs, in evaluation mode and without a gradient.
+
+    Not in inference mode: training inputs share a buffer, which training writes to again.
+    """
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        logits = torch.cat([model(part) for part in inputs.chunks(index.split(inputs.chunk_length()))])
+    model.train(was_training)
+    return logits
 
 
 def predict(model: nn.Module, inputs: Tensor | Inputs) -> Tensor:

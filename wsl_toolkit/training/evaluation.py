@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wsl_toolkit.data.inputs import Inputs
 from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.training.engine import predict
-from wsl_toolkit.training.metrics import Measured, measured_on
+from wsl_toolkit.training.metrics import SIZE_BEFORE, TRUE_LABEL_KEPT, Measured, measured_on
 from wsl_toolkit.training.risk import Risk
 
 Evaluation = Callable[[nn.Module, Risk], dict[str, Tensor]]
@@ -40,12 +40,13 @@ class _Part:
     rows: Tensor | None = None
     sets: Tensor | None = None
     labels: Tensor | None = None
+    class_counts: Tensor | None = None
 
     def measure(self, logits: Tensor, risk: Risk) -> dict[str, Tensor]:
         """Return the part's metrics; one that does not say that it reads clean labels is given none."""
         found: dict[str, Tensor] = {}
         blind = Measured(logits=logits, estimator=risk.estimator, shared=risk.shared(), rows=self.rows, sets=self.sets)
-        seeing = attrs.evolve(blind, labels=self.labels)
+        seeing = attrs.evolve(blind, labels=self.labels, class_counts=self.class_counts)
         for metric in measured_on(self.name):
             assert metric.compute is not None
             value = metric.compute(seeing if metric.reads == "clean labels" else blind)
@@ -57,14 +58,25 @@ class _Part:
 def evaluation(problem: Problem, device: torch.device) -> LogitEvaluation:
     """Return what is measured on a problem's held-out parts, as far as they have sets or labels."""
     parts = {part.name: part for part in _parts(problem, device)}
+    change = _change(problem)
 
     def score(logits: dict[str, Tensor], risk: Risk) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for name, own in logits.items():
             found |= parts[name].measure(own, risk)
-        return found
+        return found | change
 
     return LogitEvaluation(inputs={name: part.inputs for name, part in parts.items()}, score=score)
+
+
+def _change(problem: Problem) -> dict[str, Tensor]:
+    """Return what is known of what a transform did to the sets, the same after every epoch."""
+    if problem.change is None:
+        return {}
+    found = {SIZE_BEFORE: torch.tensor(problem.change.size_before)}
+    if problem.change.true_label_kept is not None:
+        found[TRUE_LABEL_KEPT] = torch.tensor(problem.change.true_label_kept)
+    return found
 
 
 def _parts(problem: Problem, device: torch.device) -> list[_Part]:
@@ -82,7 +94,8 @@ def _parts(problem: Problem, device: torch.device) -> list[_Part]:
         )
     test_labels = _known(problem.clean.test, device)
     if test_labels is not None:
-        found.append(_Part(name="test", inputs=problem.test_x.to(device), labels=test_labels))
+        counts = None if problem.class_counts is None else problem.class_counts.to(device)
+        found.append(_Part(name="test", inputs=problem.test_x.to(device), labels=test_labels, class_counts=counts))
     return found
 
 

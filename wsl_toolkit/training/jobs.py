@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from torch import nn
 
-from wsl_toolkit.components import Backbone, Estimator
+from wsl_toolkit.components import Backbone, Callback, Estimator
 from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def history_frame(records: Sequence[EpochRecord]) -> pd.DataFrame:
+    """Return a row an epoch: its number, every metric, its seconds."""
+    import pandas as pd
+
+    rows = [{"epoch": record.epoch, **record.metrics, "seconds": record.seconds} for record in records]
+    return pd.DataFrame(rows, columns=None if rows else ["epoch", "seconds"])
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -45,17 +57,23 @@ class Trained(TrialOutcome):
     error: DivergedError | None = None
     """Why it did not come to its end: its loss became NaN or infinite."""
     ended_by: str = ""
-    """Who ended it before its last epoch: 'patience', 'callback', or nobody."""
+    """Who ended it before its last epoch: 'patience', 'callback <name>', 'listener', or nobody."""
 
 
-class Callback:
-    """Hears of one model's training; override what you want to hear."""
+class JobListener:
+    """Whoever in the toolkit trains a job and must hear of it all: to track it, to show it, to prune it.
+
+    It is trusted with the whole problem, unlike a `Callback`, which anybody may write.
+    """
 
     def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
         """The problem is there, and training is about to begin, or to go on from a checkpoint."""
 
     def on_epoch_end(self, record: EpochRecord) -> bool | None:
-        """An epoch ended and was measured; return True to end this training here."""
+        """An epoch ended, was measured, and callbacks added to it; return True to end this training here."""
+
+    def on_figure(self, name: str, figure: Any) -> None:
+        """A callback made a figure."""
 
     def on_train_end(self, trained: Trained) -> None:
         """Training is complete; not called where it was interrupted."""
@@ -73,7 +91,9 @@ class TrainingJob:
     seed: int
     checkpoints: Callable[[Problem], TrialCheckpoints] = attrs.field(default=lambda problem: TrialCheckpoints())
     """Where its state is saved, once the problem, on which its identity depends, is known."""
-    callback: Callback = attrs.field(factory=Callback)
+    listener: JobListener = attrs.field(factory=JobListener)
+    callbacks: Sequence[Callback] = ()
+    """Who else hears of its training; of several ranks, the first alone calls them."""
 
     def load(self) -> Problem:
         """Return the problem."""

@@ -1,19 +1,23 @@
 """The one table of metrics: what each is called, what it reads, which way is better, where it is shown.
 
 Evaluation, result tables, curves, MLflow's columns, early stopping and the selection rules of studies all read
-`METRICS`: a metric is added here and nowhere else.
+`METRICS`: a metric is added here, or by a plugin, and nowhere else.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from wsl_toolkit.components import Estimator, State
-from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.components import Estimator, Metric, State
+from wsl_toolkit.errors import ConfigError, PluginError, did_you_mean
+from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.plugins.registry import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor  # commands that only read the table do not import torch
@@ -34,6 +38,8 @@ class Measured:
     """Their candidate sets, [m, K]."""
     labels: Tensor | None = None
     """True labels of all examples of the part, -1 where one is not known."""
+    class_counts: Tensor | None = None
+    """How many training examples each class has, where a long tail was made; for metrics that read clean labels."""
 
     @property
     def known(self) -> Tensor:
@@ -43,7 +49,7 @@ class Measured:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Metric:
+class Measure:
     """One row of the table."""
 
     name: str
@@ -58,8 +64,8 @@ class Metric:
     """The name under which a study selects by it; None: nothing selects by it."""
     shown: bool = False
     """Whether it stands in the table of a result."""
-    column: bool = False
-    """Whether it has a column in MLflow's table of runs."""
+    column: str = ""
+    """What its column in MLflow's table of runs is called, in a word; "": it has none."""
     scale: Literal["share", "risk", "classes"] = "share"
     """Whether it is a mean over examples of numbers between 0 and 1, a risk, or a number of classes."""
     curve: bool = False
@@ -90,6 +96,34 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the share of examples whose most likely class is the true one; unknown labels (-1) do not count."""
     known = labels >= 0
     return ((logits.argmax(1) == labels) & known).sum() / known.sum()
+
+
+def class_recalls(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the accuracy on the examples of each class, 0 where there are none, and whether there are some."""
+    import torch
+
+    members = (labels.unsqueeze(1) == torch.arange(logits.shape[1], device=logits.device)).to(logits.dtype)
+    hits = (logits.argmax(1) == labels).to(logits.dtype)
+    sizes = members.sum(0)
+    return (hits.unsqueeze(1) * members).sum(0) / sizes.clamp(min=1), sizes > 0
+
+
+def mean_recall(logits: Tensor, labels: Tensor, chosen: Tensor | None = None) -> Tensor:
+    """Return the mean over classes (those of the mask `chosen`) of the accuracy on each: balanced accuracy."""
+    recalls, there = class_recalls(logits, labels)
+    counted = there if chosen is None else there & chosen
+    return (recalls * counted).sum() / counted.sum()
+
+
+def shots(class_counts: Tensor) -> dict[str, Tensor]:
+    """Return masks of the classes with many, a medium number of and few training examples: thirds, by rank.
+
+    The largest and the smallest third are ⌊K/3⌋ classes each, at least one; the rest is in between.
+    """
+    third = max(1, len(class_counts) // 3)
+    rank = class_counts.argsort(descending=True, stable=True).argsort()
+    many, few = rank < third, rank >= len(class_counts) - third
+    return {"many": many, "medium": ~many & ~few, "few": few}
 
 
 def covering_rate(logits: Tensor, candidates: Tensor) -> Tensor:
@@ -139,6 +173,22 @@ def _accuracy(part: Measured) -> Tensor | None:
     return None if part.labels is None else accuracy(part.logits, part.labels)
 
 
+def _balanced(part: Measured) -> Tensor | None:
+    if part.labels is None or part.class_counts is None:
+        return None
+    return mean_recall(part.logits, part.labels)
+
+
+def _shot(name: str) -> Callable[[Measured], Tensor | None]:
+    def compute(part: Measured) -> Tensor | None:
+        if part.labels is None or part.class_counts is None:
+            return None
+        chosen = shots(part.class_counts)[name]
+        return mean_recall(part.logits, part.labels, chosen) if bool(chosen.any()) else None
+
+    return compute
+
+
 def _oracle_accuracy(part: Measured) -> Tensor | None:
     return None if part.sets is None else _accuracy(part)
 
@@ -152,31 +202,54 @@ def _oracle_confidence(part: Measured) -> Tensor | None:
 TRAIN_RISK = "train/risk"
 TEST_ACCURACY = "test/accuracy"
 MEAN_SIZE = "candidates/mean_size"
+SIZE_BEFORE = "candidates/mean_size_before"
+TRUE_LABEL_KEPT = "candidates/true_label_kept"
+NEVER_MONITORED = (MEAN_SIZE, SIZE_BEFORE)
+"""What is the same after every epoch."""
 
-METRICS = {
+OWN_METRICS = {
     metric.name: metric
     for metric in (
-        Metric(
+        Measure(
             name=TEST_ACCURACY,
             label="test accuracy",
             reads="clean labels",
             better="higher",
             compute=_accuracy,
             shown=True,
-            column=True,
+            column="accuracy",
             curve=True,
         ),
-        Metric(
+        Measure(
+            name="test/balanced_accuracy",
+            label="balanced accuracy (long tails)",
+            reads="clean labels",
+            better="higher",
+            compute=_balanced,
+            shown=True,
+        ),
+        *(
+            Measure(
+                name=f"test/{name}_shot_accuracy",
+                label=f"{name}-shot accuracy",
+                reads="clean labels",
+                better="higher",
+                compute=_shot(name),
+                shown=True,
+            )
+            for name in ("many", "medium", "few")
+        ),
+        Measure(
             name=TRAIN_RISK,
             label="empirical risk",
             reads="losses",
             better="lower",
             shown=True,
-            column=True,
+            column="risk",
             scale="risk",
             curve=True,
         ),
-        Metric(
+        Measure(
             name="validation/covering_rate",
             label="covering rate (held out)",
             reads="candidates",
@@ -185,10 +258,10 @@ METRICS = {
             rule="covering-rate",
             meaning="share of held-out examples whose prediction is a candidate",
             shown=True,
-            column=True,
+            column="covering",
             curve=True,
         ),
-        Metric(
+        Measure(
             name="validation/approximated_accuracy",
             label="approximated accuracy (held out)",
             reads="candidates",
@@ -199,7 +272,7 @@ METRICS = {
             shown=True,
             curve=True,
         ),
-        Metric(
+        Measure(
             name="validation/risk",
             label="held-out risk",
             reads="candidates",
@@ -210,7 +283,7 @@ METRICS = {
             scale="risk",
             curve=True,
         ),
-        Metric(
+        Measure(
             name="validation/oracle_accuracy",
             label="oracle accuracy (held out, reads clean labels)",
             reads="clean labels",
@@ -220,33 +293,113 @@ METRICS = {
             meaning="ORACLE: accuracy on held-out clean labels, which no real user has",
             shown=True,
         ),
-        Metric(
+        Measure(
             name="validation/oracle_confidence",
             label="confidence of the true label (held out, reads clean labels)",
             reads="clean labels",
             better="higher",
             compute=_oracle_confidence,
         ),
-        Metric(name=MEAN_SIZE, label="mean |s|", reads="candidates", better="lower", scale="classes", shown=True),
+        Measure(
+            name=TRUE_LABEL_KEPT,
+            label="true labels that the transform kept (reads clean labels)",
+            reads="clean labels",
+            better="higher",
+            shown=True,
+        ),
+        Measure(
+            name=SIZE_BEFORE,
+            label="mean |s| before the transform",
+            reads="candidates",
+            better="lower",
+            scale="classes",
+            shown=True,
+        ),
+        Measure(name=MEAN_SIZE, label="mean |s|", reads="candidates", better="lower", scale="classes", shown=True),
     )
 }
-"""Every metric by its name, in the order in which people want them."""
-
-RULES = {metric.rule: metric for metric in METRICS.values() if metric.rule is not None}
-"""The metrics that a study may select by, under the names of their rules."""
+"""The toolkit's own metrics by their names, in the order in which people want them."""
 
 
-def measured_on(part: str) -> list[Metric]:
+class _Table(Mapping[str, Measure]):
+    """The toolkit's metrics and the plugins', which are loaded when the table is first read."""
+
+    @functools.cached_property
+    def _rows(self) -> dict[str, Measure]:
+        return {**OWN_METRICS, **plugin_metrics(load_plugins().registry)}
+
+    def __getitem__(self, name: str) -> Measure:
+        return self._rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+METRICS: Mapping[str, Measure] = _Table()
+"""Every metric by its name."""
+
+
+def plugin_metrics(registry: Registry) -> dict[str, Measure]:
+    """Return the rows of the metrics that plugins registered; one that reads candidates alone may select."""
+    rows = {}
+    for name in registry.names("metric"):
+        entry = registry.entry("metric", name)
+        metric: Metric = registry.create("metric", name, {})
+        row = Measure(
+            name=f"{metric.part}/{name.replace('-', '_')}",
+            label=metric.label + (" (reads clean labels)" if metric.reads == "clean labels" else ""),
+            reads=metric.reads,
+            better=metric.better,
+            compute=functools.partial(_computed, metric, registry),
+            rule=name if metric.reads == "candidates" else None,
+            meaning=f"{metric.summary()} (of plugin {entry.owner})",
+            shown=True,
+            column=name,
+            curve=True,
+            scale=metric.scale,
+        )
+        if row.name in OWN_METRICS or row.rule in {own.rule for own in OWN_METRICS.values()} - {None}:
+            raise PluginError(
+                f"metric {name!r} of plugin {entry.owner} has the name of one of the toolkit's own: it must be renamed "
+                f"(WSL_DISABLE_PLUGINS={entry.owner.distribution} leaves it out)"
+            )
+        rows[row.name] = row
+    return rows
+
+
+def _computed(metric: Metric, registry: Registry, part: Measured) -> Tensor | None:
+    """Return what a plugin's metric computes, as a tensor; say whose it is if it fails or gives no number."""
+    import torch
+
+    with attributed(registry, "metric", metric.name):
+        value: Any = metric.compute(part)
+        if value is None:
+            return None
+        try:
+            return torch.tensor(float(value))
+        except (TypeError, ValueError, RuntimeError):
+            raise PluginError(f"metric {metric.name} must return a number, not {type(value).__name__}") from None
+
+
+def rules() -> dict[str, Measure]:
+    """Return the metrics that a study may select by, under the names of their rules."""
+    return {metric.rule: metric for metric in METRICS.values() if metric.rule is not None}
+
+
+def measured_on(part: str) -> list[Measure]:
     """Return the metrics that are computed from a part's logits."""
     return [metric for metric in METRICS.values() if metric.compute is not None and metric.part == part]
 
 
-def monitored(name: str) -> Metric:
+def monitored(name: str) -> Measure:
     """Return the metric to stop or to choose an epoch by; one that reads clean labels is refused."""
     metric = METRICS.get(name)
-    known = [each.name for each in METRICS.values() if each.may_select and each.name != MEAN_SIZE]
+    known = [each.name for each in METRICS.values() if each.may_select and each.name not in NEVER_MONITORED]
     if metric is None:
         raise ConfigError(f"there is no metric {name!r} to monitor.{did_you_mean(name, METRICS)} Known: {known}")
-    if not metric.may_select or metric.name == MEAN_SIZE:
+    if not metric.may_select or metric.name in NEVER_MONITORED:
         raise ConfigError(f"{name} cannot be monitored: it would let clean labels choose the model. Known: {known}")
     return metric

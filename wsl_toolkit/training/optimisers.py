@@ -1,4 +1,4 @@
-"""Optimisers by name: torch's own, fused where that is supported."""
+"""Optimisers by name: torch's own, fused where that is supported, and those of plugins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import attrs
 import torch
 from torch import nn
 
-from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.components import Optimizer
+from wsl_toolkit.errors import ConfigError, PluginError, did_you_mean
 from wsl_toolkit.parameters import construct, param, values_of
+from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.loading import load_plugins
 
 # LBFGS wants a closure that evaluates the loss again, and SparseAdam sparse gradients: neither fits the loop.
 _UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
@@ -37,14 +40,26 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Return torch's optimiser of a name."""
     known = _known_optimizers()
     if name not in known:
-        hint = did_you_mean(name.lower(), known) or f" Known: {', '.join(OPTIMIZERS)}."
+        everything = [*OPTIMIZERS, *load_plugins().registry.names("optimizer")]
+        hint = did_you_mean(name.lower(), everything) or f" Known: {', '.join(everything)}."
         raise ConfigError(f"no optimiser is named {name!r}.{hint}")
     return known[name]
 
 
+def plugin_optimizer(name: str) -> type[Optimizer] | None:
+    """Return the optimiser that a plugin registered under a name; torch's names are torch's."""
+    registry = load_plugins().registry
+    if name in OPTIMIZERS or name not in registry.names("optimizer"):
+        return None
+    cls: type[Optimizer] = registry.get("optimizer", name)
+    return cls
+
+
 @functools.cache
 def options_class(name: str) -> type:
-    """Return a class whose `param()` fields are an optimiser's own options, read off torch's signature."""
+    """Return a class whose `param()` fields are an optimiser's own options, read off torch's signature if it is one."""
+    if (own := plugin_optimizer(name)) is not None:
+        return own
     annotations: dict[str, Any] = {}
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(optimizer_class(name)).parameters.values():
@@ -66,7 +81,7 @@ def options_class(name: str) -> type:
 
 def takes_momentum(name: str) -> bool:
     """Return whether an optimiser has a momentum to set."""
-    return "momentum" in inspect.signature(optimizer_class(name)).parameters
+    return plugin_optimizer(name) is not None or "momentum" in inspect.signature(optimizer_class(name)).parameters
 
 
 def make_optimizer(
@@ -77,7 +92,13 @@ def make_optimizer(
     momentum: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> torch.optim.Optimizer:
-    """Return an optimiser of torch.optim; `momentum` None means 0.9 for sgd and torch's default for the others."""
+    """Return an optimiser; `momentum` None means 0.9 for sgd and a plugin's, and torch's default for the others."""
+    if (own := plugin_optimizer(name)) is not None:
+        return _made_by_plugin(
+            construct(own, options or {}, f"optimizer {name}"),
+            list(parameters),
+            (lr, weight_decay, 0.9 if momentum is None else momentum),
+        )
     cls = optimizer_class(name)
     accepted = inspect.signature(cls).parameters
     if momentum is None and name == "sgd":
@@ -98,3 +119,15 @@ def make_optimizer(
         return cls(parameters, **arguments)
     except ValueError as error:
         raise ConfigError(f"optimiser {name} cannot train this network: {error}") from None
+
+
+def _made_by_plugin(
+    optimizer: Optimizer, parameters: list[nn.Parameter], rates: tuple[float, float, float]
+) -> torch.optim.Optimizer:
+    with attributed(load_plugins().registry, "optimizer", optimizer.name):
+        made = optimizer.make(parameters, *rates)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise PluginError(
+                f"optimizer {optimizer.name}: make must return a torch.optim.Optimizer, not {type(made).__name__}"
+            )
+        return made

@@ -8,17 +8,29 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Estimator, State
-from wsl_toolkit.errors import PluginError
+from wsl_toolkit.errors import ConfigError, PluginError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.labels.storage import DENSE_LIMIT, ragged_positions
+from wsl_toolkit.training.first_batch import look_back
+
+WEIGHT = "example_weight"
+"""The row of the state that says how much an example counts, where examples are weighted."""
 
 
 class LiveRisk(Protocol):
     """What the training loop asks of a risk: one model's, or a stack of many."""
 
     @property
+    def weighted(self) -> bool:
+        """Whether examples have weights, which then are a row of the state."""
+
+    @property
     def estimator(self) -> Any:
         """Something with an estimator's `objective`, `update`, `update_when` and `needs`."""
+
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of state that each example has."""
 
     def shared(self) -> State:
         """Return the shared state."""
@@ -37,10 +49,21 @@ class Risk(nn.Module):
     """Owns an estimator's state: per-example rows (dense, or on candidates only) and shared tensors.
 
     Where the candidates are one rank's part of a collection, `whole` is that collection: it decides how rows lie in
-    memory and what the shared state is, so that both are the same on any number of ranks.
+    memory and what the shared state is, so that both are the same on any number of ranks. `weights` [n] say how much
+    each example counts; their mean is brought to one.
     """
 
-    def __init__(self, estimator: Estimator, candidates: CandidateSets, *, whole: CandidateSets | None = None) -> None:
+    def __init__(
+        self,
+        estimator: Estimator,
+        candidates: CandidateSets,
+        *,
+        whole: CandidateSets | None = None,
+        weights: Tensor | None = None,
+        index: Tensor | None = None,
+        feature_width: int | None = None,
+    ) -> None:
+        """Ask for the first state; `index` are the examples' places in the whole, all of them if it is not given."""
         super().__init__()
         whole = candidates if whole is None else whole
         self.estimator = estimator
@@ -49,7 +72,23 @@ class Risk(nn.Module):
         if len(whole) * whole.num_classes > DENSE_LIMIT:
             self._compact = estimator.on_candidates
         self.row_names = self._fill_rows()
+        self.weighted = weights is not None
+        if weights is not None:
+            if type(estimator).objective is not Estimator.objective:
+                raise ConfigError(
+                    f"estimator {estimator.name} works on whole batches, in which examples cannot be weighted"
+                )
+            self.register_buffer(f"row_{WEIGHT}", (weights / weights.mean()).float())
+            self.row_names = (*self.row_names, WEIGHT)
+        if "index" in estimator.needs:
+            places = torch.arange(len(candidates)) if index is None else index
+            self.register_buffer("row_index", places.to(candidates.sizes.device))
+            self.row_names = (*self.row_names, "index")
         shared = estimator.init_shared(whole)
+        if feature_width is not None:
+            shared = {**shared, **estimator.init_features(whole, feature_width)}
+        if "class_prior" in estimator.needs:
+            shared = {**shared, "class_prior": class_prior(whole)}
         self._shared_names = tuple(shared)
         for name, value in shared.items():
             self.register_buffer(f"shared_{name}", value.clone())
@@ -70,7 +109,11 @@ class Risk(nn.Module):
         step = max(1, CHUNK_CELLS // self.candidates.num_classes)
         for start in range(0, len(self.candidates), step):
             mask = self.candidates.mask(slice(start, start + step))
-            for name, rows in self.estimator.init_state(mask).items():
+            first: Any = self.estimator.init_state(mask)
+            if not isinstance(first, dict):
+                got = type(first).__name__
+                raise PluginError(f"estimator {self.estimator.name}: init_state must return a dictionary, not {got}")
+            for name, rows in first.items():
                 if len(rows) != len(mask):
                     raise PluginError(
                         f"estimator {self.estimator.name}: init_state gave {name!r} {len(rows)} rows for "
@@ -112,11 +155,26 @@ class Risk(nn.Module):
             else:
                 buffer.index_copy_(0, index, value)
 
-    def after_epoch(self, index: Tensor, epoch: int, seed: Tensor) -> None:
+    def visited(self) -> Tensor:
+        """Return the examples that training visits: those whose set says something, or all, if the estimator asks."""
+        if "unlabelled" in self.estimator.needs:
+            return torch.arange(len(self.candidates), device=self.candidates.sizes.device)
+        return self.candidates.labelled()
+
+    def report(self) -> dict[str, float]:
+        """Return what the estimator wants to log of its state."""
+        rows = {name: self.get_buffer(f"row_{name}") for name in self.row_names if name not in self._compact}
+        found = self.estimator.report({**self.shared(), **rows})
+        return {f"estimator/{name}": float(value) for name, value in found.items()}
+
+    def after_epoch(self, index: Tensor, epoch: int, seed: Tensor, logits: Tensor | None = None) -> None:
         """Let the estimator look at the rows of all examples of `index` at once, and take what it returns."""
         mask, rows = self.gather(index)
         state = {**self.shared(), **rows, **loop_state(self.estimator, epoch, mask.device, seed)}
-        self.write_batch(self.estimator.after_epoch(mask, state), rows)
+        if logits is not None:
+            state["all_logits"] = logits
+        owned = frozenset({*self._shared_names, *self.row_names})
+        self.write_batch(look_back(self.estimator, mask, state, owned), rows)
         self.scatter(index, mask, rows)
 
     def write_batch(self, new: State, rows: State) -> None:
@@ -131,6 +189,18 @@ class Risk(nn.Module):
                     f"estimator {self.estimator.name}: {name!r} was returned, which neither init_state nor "
                     "init_shared declared"
                 )
+
+
+def class_prior(candidates: CandidateSets) -> Tensor:
+    """Return the share of each class if every candidate of a set were equally likely, [K]; full sets say nothing."""
+    index = candidates.labelled()
+    total = torch.zeros(candidates.num_classes, dtype=torch.float64, device=candidates.sizes.device)
+    for part in index.split(max(1, CHUNK_CELLS // candidates.num_classes)):
+        mask = candidates.mask(part)
+        total += (mask / mask.sum(1, keepdim=True)).double().sum(0)
+    if len(index) == 0:
+        return torch.full_like(total, 1 / candidates.num_classes).float()
+    return (total / total.sum()).float()
 
 
 def loop_state(estimator: Any, epoch: int, device: torch.device, seed: Tensor | None = None) -> State:

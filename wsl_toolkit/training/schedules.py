@@ -1,6 +1,7 @@
 """Learning-rate schedules by name, stepped after each epoch and spread over the whole run.
 
 A schedule is a frozen class of `param()` fields, which become `--scheduler-<field>` and keys of a `[scheduler]` table.
+Those below are the toolkit's own; plugins register more.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from wsl_toolkit.errors import ConfigError, did_you_mean
+from wsl_toolkit.components import Scheduler
+from wsl_toolkit.errors import ConfigError, PluginError, did_you_mean
 from wsl_toolkit.parameters import construct, param
+from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @attrs.frozen(kw_only=True)
-class Schedule:
+class Constant(Scheduler):
     """A constant learning rate."""
 
     name: ClassVar[str] = "none"
@@ -29,7 +33,7 @@ class Schedule:
 
 
 @attrs.frozen(kw_only=True)
-class Cosine(Schedule):
+class Cosine(Scheduler):
     """Half a cosine from the learning rate down to a share of it (Loshchilov and Hutter 2017, without restarts)."""
 
     name: ClassVar[str] = "cosine"
@@ -43,7 +47,7 @@ class Cosine(Schedule):
 
 
 @attrs.frozen(kw_only=True)
-class Linear(Schedule):
+class Linear(Scheduler):
     """A straight line from the learning rate down to a share of it."""
 
     name: ClassVar[str] = "linear"
@@ -57,7 +61,7 @@ class Linear(Schedule):
 
 
 @attrs.frozen(kw_only=True)
-class Step(Schedule):
+class Step(Scheduler):
     """A factor at each milestone: by default a tenth at 1/2 and again at 3/4 of the run (He et al. 2016)."""
 
     name: ClassVar[str] = "step"
@@ -73,7 +77,7 @@ class Step(Schedule):
 
 
 @attrs.frozen(kw_only=True)
-class Exponential(Schedule):
+class Exponential(Scheduler):
     """The same factor every epoch: by default the one that leaves a hundredth at the end."""
 
     name: ClassVar[str] = "exponential"
@@ -87,7 +91,7 @@ class Exponential(Schedule):
 
 
 @attrs.frozen(kw_only=True)
-class OneCycle(Schedule):
+class OneCycle(Scheduler):
     """Up to the learning rate, then down to almost nothing, along cosines (Smith and Topin 2018); momentum stays."""
 
     name: ClassVar[str] = "one-cycle"
@@ -110,18 +114,24 @@ class OneCycle(Schedule):
         )
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    cls.name: cls for cls in (Schedule, Cosine, Linear, Step, Exponential, OneCycle)
+SCHEDULES: dict[str, type[Scheduler]] = {
+    cls.name: cls for cls in (Constant, Cosine, Linear, Step, Exponential, OneCycle)
 }
-"""Every schedule by its name."""
+"""The toolkit's own schedules by their names, which plugins cannot take."""
 
 
-def schedule_class(name: str) -> type[Schedule]:
+def schedule_class(name: str) -> type[Scheduler]:
     """Return the schedule of a name."""
-    if name not in SCHEDULES:
-        hint = did_you_mean(name, SCHEDULES) or f" Known: {', '.join(SCHEDULES)}."
+    if name in SCHEDULES:
+        return SCHEDULES[name]
+    registry = load_plugins().registry
+    others = registry.names("scheduler")
+    if name not in others:
+        known = [*SCHEDULES, *others]
+        hint = did_you_mean(name, known) or f" Known: {', '.join(known)}."
         raise ConfigError(f"no learning-rate schedule is named {name!r}.{hint}")
-    return SCHEDULES[name]
+    cls: type[Scheduler] = registry.get("scheduler", name)
+    return cls
 
 
 def make_scheduler(
@@ -138,12 +148,27 @@ def make_scheduler(
     """
     schedule = construct(schedule_class(name or "none"), options or {}, f"scheduler {name}")
     if warmup_epochs == 0:
-        return schedule.make(optimizer, epochs)
+        return _made(schedule, optimizer, epochs)
     if warmup_epochs >= epochs:
         raise ConfigError(f"--warmup-epochs {warmup_epochs} leaves none of {epochs} epochs to train")
     from torch.optim.lr_scheduler import ConstantLR, LinearLR, SequentialLR
 
     first = 1 / (warmup_epochs + 1)
-    after = schedule.make(optimizer, epochs - warmup_epochs) or ConstantLR(optimizer, factor=1.0)
+    after = _made(schedule, optimizer, epochs - warmup_epochs) or ConstantLR(optimizer, factor=1.0)
     rise = LinearLR(optimizer, start_factor=first, end_factor=1.0, total_iters=warmup_epochs)
     return SequentialLR(optimizer, [rise, after], milestones=[warmup_epochs])
+
+
+def _made(schedule: Scheduler, optimizer: Optimizer, epochs: int) -> LRScheduler | None:
+    """Return torch's schedule; a plugin that fails, or makes something else, is named."""
+    if schedule.name in SCHEDULES:
+        return schedule.make(optimizer, epochs)
+    from torch.optim.lr_scheduler import LRScheduler
+
+    with attributed(load_plugins().registry, "scheduler", schedule.name):
+        made = schedule.make(optimizer, epochs)
+        if made is not None and not isinstance(made, LRScheduler):
+            raise PluginError(
+                f"scheduler {schedule.name}: make must return torch's LRScheduler, not {type(made).__name__}"
+            )
+        return made

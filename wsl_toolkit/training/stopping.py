@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import EpochRecord
-from wsl_toolkit.training.metrics import Metric, monitored
+from wsl_toolkit.training.metrics import Measure, monitored
 
 
 @attrs.define(eq=False)
@@ -21,7 +21,7 @@ class BestEpoch:
     Of equal epochs the first counts, so that waiting for an improvement means a real one.
     """
 
-    metric: Metric
+    metric: Measure
     patience: int
     keeps_model: bool
     epoch: int = 0

@@ -13,6 +13,7 @@ from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.networks import plain
 from wsl_toolkit.system.signals import StopRequest
+from wsl_toolkit.training.callbacks import Callbacks, TrainingStart
 from wsl_toolkit.training.checkpoints import Place
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.engine import EpochRecord
@@ -32,6 +33,7 @@ class Member:
     checkpoints: TrialCheckpoints
     trainer: Trainer
     best: BestEpoch | None
+    callbacks: Callbacks
     records: list[EpochRecord] = attrs.field(factory=list)
     seconds: float = 0.0
     error: DivergedError | None = None
@@ -49,20 +51,53 @@ class Member:
         if isinstance(outcome, DivergedError):
             self.error = outcome
             return
-        self.records.append(outcome)
+        record, figures, ended_by = self.callbacks.epoch_end(outcome)
+        self.records.append(record)
         if self.best is not None:
-            self.best.see(outcome, self.trainer.model)
-        if self.job.callback.on_epoch_end(outcome):
-            self.ended_by = "callback"
+            self.best.see(record, self.trainer.model)
+        for name, figure in figures.items():
+            self.job.listener.on_figure(name, figure)
+        if self.job.listener.on_epoch_end(record):
+            self.ended_by = "listener"
+        elif ended_by:
+            self.ended_by = ended_by
         elif self.best is not None and self.best.is_exhausted(outcome.epoch):
             self.ended_by = "patience"
 
     def save(self, *, finished: bool = False) -> None:
         """Write a checkpoint."""
-        self.checkpoints.save(self.trainer, self.records, self.seconds, self.best, finished=finished)
+        more = {"ended_by": self.ended_by, "callbacks": self.callbacks.state_dict()}
+        self.checkpoints.save(self.trainer, self.records, self.seconds, self.best, more, finished=finished)
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint, if there is one, and tell the callbacks that training begins."""
+        past = self.checkpoints.restore(self.trainer, self.best)
+        self.records, self.seconds, self.ended_by = list(past.records), past.seconds, past.ended_by
+        if self.best is not None and self.best.epoch and self.best.is_exhausted(self.trainer.epoch):
+            self.ended_by = "patience"
+        if not self.callbacks:
+            return
+        problem = self.problem
+        about = TrainingStart(
+            seed=self.job.seed,
+            epochs=self.job.training.epochs,
+            records=past.records,
+            estimator=self.job.estimator,
+            backbone=self.job.backbone,
+            training=self.job.training,
+            model=plain(self.trainer.model),
+            train_x=problem.train_x,
+            candidates=problem.train_candidates,
+            validation_x=problem.validation_x,
+            validation_candidates=problem.validation_candidates,
+            test_x=problem.test_x,
+            num_classes=problem.num_classes,
+            input_shape=problem.input_shape,
+        )
+        self.callbacks.start(about, problem, past.callbacks)
 
     def end(self) -> None:
-        """Keep the model that is to be kept, and tell the callback."""
+        """Keep the model that is to be kept, and tell those who listen."""
         best_epoch = None
         if self.best is not None and self.best.keeps_model and self.error is None:
             self.best.restore_model(self.trainer.model)
@@ -79,7 +114,8 @@ class Member:
             error=self.error,
             ended_by=self.ended_by,
         )
-        self.job.callback.on_train_end(self.result)
+        self.callbacks.end(self.result)
+        self.job.listener.on_train_end(self.result)
 
     def trained(self) -> Trained:
         """Return the result of a training that has ended."""
@@ -102,10 +138,7 @@ class Team:
         """Bring the members to their checkpoints; inside, as many threads are used as when those were made."""
         with torch.random.fork_rng(devices=[]), self.members[0].checkpoints.same_threads():
             for member in self.members:
-                past = member.checkpoints.restore(member.trainer, member.best)
-                member.records, member.seconds = list(past.records), past.seconds
-                if member.best is not None and member.best.epoch and member.best.is_exhausted(member.trainer.epoch):
-                    member.ended_by = "patience"
+                member.restore()
             self._mark = time.perf_counter()
             yield
 
@@ -133,7 +166,8 @@ class Team:
             member.take(outcome)
             if member.error is not None and not keep_diverged:
                 raise member.error
-            if self.ranks is not None and member.job.training.patience:  # of which rank 0 alone knows
+            if self.ranks is not None and (member.job.training.patience or member.job.callbacks):
+                # Of which rank 0 alone knows.
                 member.ended_by = self.ranks.tell(member.ended_by)
         # All or none: models of a stack go on from the same epoch.
         going_on = [member for member in self._active if not member.is_done]

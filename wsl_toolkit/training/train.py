@@ -14,10 +14,11 @@ from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.build import make_trainer
+from wsl_toolkit.training.callbacks import Callbacks
 from wsl_toolkit.training.checkpoints import Place
 from wsl_toolkit.training.distributed.checkpoints import SharedCheckpoints
 from wsl_toolkit.training.distributed.ranks import Ranks
-from wsl_toolkit.training.jobs import Callback, Trained, TrainingJob, TrialOutcome
+from wsl_toolkit.training.jobs import JobListener, Trained, TrainingJob, TrialOutcome
 from wsl_toolkit.training.stacking import group, models_that_fit, why_it_does_not_pay, why_not
 from wsl_toolkit.training.stopping import BestEpoch
 from wsl_toolkit.training.team import Member, Team
@@ -38,10 +39,10 @@ def train(
     Jobs that differ in nothing but seed, learning rate, weight decay or parameters of the estimator are trained as one
     stack where that is possible and pays; each has the trajectory that it would have alone, up to rounding. Every job
     goes on from its newest checkpoint and leaves new ones, stops early and keeps its best epoch if its training says
-    so. A request to `stop` is granted between two batches, after a last checkpoint. With `ranks`, all of them must
-    call this; rank 0 alone has metrics beyond the risk. `share` is how many processes share this machine's memory.
-    A model that diverges raises, or with `keep_diverged` is returned with its error. Torch's global random state is
-    left as it was.
+    so, and calls its callbacks. A request to `stop` is granted between two batches, after a last checkpoint. With
+    `ranks`, all of them must call this; rank 0 alone has metrics beyond the risk. `share` is how many processes share
+    this machine's memory. A model that diverges raises, or with `keep_diverged` is returned with its error. Torch's
+    global random state is left as it was.
     """
     stop = stop or StopRequest()
     trained: dict[int, Trained] = {}
@@ -148,13 +149,14 @@ def inputs_bytes(problems: Iterable[Problem]) -> int:
 def _begin(job: TrainingJob, problem: Problem, ranks: Ranks | None) -> Member:
     """Build a job's trainer, and say that its training begins."""
     checkpoints = job.checkpoints(problem)
-    job.callback.on_train_start(problem, checkpoints)
+    job.listener.on_train_start(problem, checkpoints)
     if ranks is not None:
         checkpoints = SharedCheckpoints(ranks, checkpoints)
     with checkpoints.same_threads():  # on which the plan of execution depends
         trainer = make_trainer(problem, job.estimator, job.backbone, job.training, job.seed, ranks)
     best = BestEpoch.of(job.training) if ranks is None or ranks.leads else None
-    return Member(job=job, problem=problem, checkpoints=checkpoints, trainer=trainer, best=best)
+    callbacks = Callbacks(job.callbacks if ranks is None or ranks.leads else ())
+    return Member(job=job, problem=problem, checkpoints=checkpoints, trainer=trainer, best=best, callbacks=callbacks)
 
 
 def _grouped(members: list[Member], ranks: Ranks | None) -> Iterator[Team]:
@@ -181,4 +183,4 @@ def _meet(members: list[Member]) -> None:
             member.checkpoints.go_back(place)
 
 
-__all__ = ["Callback", "Trained", "TrainingJob", "TrialOutcome", "train"]
+__all__ = ["JobListener", "Trained", "TrainingJob", "TrialOutcome", "train"]

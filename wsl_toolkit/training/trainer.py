@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
-from wsl_toolkit.training.engine import EpochRecord, Loop, Losses
+from wsl_toolkit.training.divergence import Origin
+from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, logits_of
 from wsl_toolkit.training.evaluation import Evaluation
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
@@ -76,8 +77,10 @@ class Trainer:
         self.nan_ends = nan_ends
         self.epoch = 0
         self.partial: PartialEpoch | None = None
-        # Examples whose set is full say nothing: they keep their place but are never visited.
-        self.visited = risk.candidates.labelled()
+        self.origin: Origin | None = None
+        """Where its first loss that was not finite came from, once there is one."""
+        # Examples whose set is full say nothing: they keep their place but are visited only if the estimator asks.
+        self.visited = risk.visited()
         # Dropout and the like draw from torch's global generator; each trainer has its own copy of that stream,
         # which begins where the stream stands now, so that several can take turns.
         self._global_rng = torch.get_rng_state()
@@ -93,6 +96,7 @@ class Trainer:
             torch.set_rng_state(self._global_rng)
             losses = self._loop.run(begun.order, self.epoch, begun.losses, stop)
             self._global_rng = torch.get_rng_state()
+        self.origin = self._loop.watch.origins.get(0)
         seconds = time.perf_counter() - start
         if losses.examples < len(begun.order):
             self.partial = PartialEpoch(order=begun.order, losses=losses, seconds=seconds)
@@ -103,12 +107,16 @@ class Trainer:
     def outcome(self, losses: Losses, seconds: float, measured: dict[str, Tensor] | None = None) -> Outcome:
         """Return the record of the epoch that has just ended; `measured` is given where it was evaluated already."""
         try:
-            risk = losses.checked_mean(self.epoch) if self.nan_ends else float(losses.mean())
+            risk = float(losses.mean())
+            if self.nan_ends:
+                risk = losses.checked_mean(self.epoch, self.risk.estimator.name, self.origin)
         except DivergedError as error:
             return error
         if measured is None:
             measured = self.evaluate(self.model, self.risk)
         metrics = {"train/risk": risk, **{name: float(value) for name, value in measured.items()}}
+        if self.risk.estimator.reports():
+            metrics |= self.risk.report()
         return EpochRecord(epoch=self.epoch, metrics=metrics, seconds=seconds)
 
     def epochs(self, until: int) -> Iterator[EpochRecord]:
@@ -136,7 +144,10 @@ class Trainer:
         if self.risk.estimator.looks_back():
             rng = torch.Generator()
             rng.set_state(self._global_rng)
-            self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng))
+            logits = None
+            if "all_logits" in self.risk.estimator.needs:
+                logits = logits_of(self.model, self.inputs, self.visited)
+            self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng), logits)
             self._global_rng = rng.get_state()
         if self.scheduler is not None:
             self.scheduler.step()

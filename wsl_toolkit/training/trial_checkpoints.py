@@ -9,8 +9,10 @@ from typing import Any
 
 import attrs
 import torch
+from torch import nn
 
 from wsl_toolkit.errors import CheckpointError, one_line
+from wsl_toolkit.plugins.code_identity import Code, changes
 from wsl_toolkit.training.checkpoints import Checkpoints, Place, random_streams, restore_random_streams
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.stopping import BestEpoch
@@ -25,6 +27,10 @@ class Past:
 
     records: tuple[EpochRecord, ...] = ()
     seconds: float = 0.0
+    ended_by: str = ""
+    """Who ended it, if it is over."""
+    callbacks: tuple[dict[str, Any], ...] = ()
+    """What its callbacks wanted to be kept."""
 
 
 class TrialCheckpoints:
@@ -41,8 +47,11 @@ class TrialCheckpoints:
         note: Callable[[str], None] = lambda text: None,
         *,
         last: bool = True,
+        codes: Sequence[Code] = (),
     ) -> None:
         self.files = files
+        self.codes = codes
+        """The code that trains, last, and other code whose checkpoints may be gone on with; empty: any may."""
         self.last = last
         """Whether a training that is finished leaves a last checkpoint."""
         self.identity = dict(identity or {})
@@ -62,6 +71,12 @@ class TrialCheckpoints:
         for name, value in self.identity.items():
             if saved["identity"].get(name) != value:
                 raise CheckpointError(f"the {name} changed since the checkpoint was written: start a new run")
+        code = saved.get("code")  # release 0.1 did not say
+        if code and self.codes and code not in self.codes:
+            what = "; ".join(changes(code, self.codes[-1]))
+            raise CheckpointError(
+                f"the checkpoint was written by other code ({what}): install what it was written by, or start a new run"
+            )
         return saved
 
     def go_back(self, place: Place) -> None:
@@ -75,7 +90,12 @@ class TrialCheckpoints:
         if self._saved is None:
             return Past()
         records = tuple(EpochRecord(**values) for values in self._saved["records"])
-        return Past(records=records, seconds=self._saved["seconds"])
+        return Past(
+            records=records,
+            seconds=self._saved["seconds"],
+            ended_by=self._saved.get("ended_by", ""),
+            callbacks=tuple(self._saved.get("callbacks", ())),
+        )
 
     @property
     def place(self) -> Place | None:
@@ -109,6 +129,21 @@ class TrialCheckpoints:
             ) from None
         return self.past
 
+    def restore_model(self, model: nn.Module) -> nn.Module:
+        """Give a network the weights that the training left it with, and nothing else: no random stream is touched."""
+        if self._saved is None:
+            raise CheckpointError("there is no checkpoint to take the model from")
+        best = self._saved.get("best")
+        kept = best["model"] if best is not None and best.get("model") is not None else None
+        try:
+            model.load_state_dict(self._saved["trainer"]["model"] if kept is None else kept)
+        except (RuntimeError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit this network ({one_line(error)[:200]}): the toolkit or a plugin changed "
+                "since it was written"
+            ) from None
+        return model
+
     def compare_execution(self, trainer: Trainer) -> None:
         """Say what differs from when the checkpoint was made, where bits depend on it."""
         if self._saved is None:
@@ -131,6 +166,7 @@ class TrialCheckpoints:
         records: Sequence[EpochRecord],
         seconds: float,
         best: BestEpoch | None = None,
+        more: Mapping[str, Any] | None = None,
         *,
         finished: bool = False,
     ) -> Path | None:
@@ -140,6 +176,7 @@ class TrialCheckpoints:
         state = {
             "format": FORMAT,
             "identity": self.identity,
+            "code": dict(self.codes[-1]) if self.codes else {},
             "epoch": trainer.epoch,
             "step": trainer.step,
             "trainer": trainer.state_dict(),
@@ -148,6 +185,7 @@ class TrialCheckpoints:
             "records": [attrs.asdict(record) for record in records],
             "seconds": seconds,
             "execution": _execution(trainer),
+            **(more or {}),
         }
         path = self.files.save(Place(epoch=trainer.epoch, step=trainer.step), state)
         if finished:

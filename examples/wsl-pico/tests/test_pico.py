@@ -96,7 +96,7 @@ def test_targets_move_towards_the_nearest_prototype_among_the_candidates(
 ) -> None:
     logits, candidates, state = batch
     moved = pico.update(logits, candidates, state)["target"]
-    decay = 0.95 + (0.8 - 0.95) * 5 / 10
+    decay = 0.95 + (0.8 - 0.95) * 4 / 10  # set at the end of the fourth epoch, for the fifth
     for i in range(B):
         q = length_one(state["features"][i].tolist())
         inside = [j for j in range(K) if candidates[i, j]]

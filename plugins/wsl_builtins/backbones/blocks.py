@@ -73,3 +73,11 @@ def transition(inputs: int, outputs: int) -> nn.Module:
     return nn.Sequential(
         nn.BatchNorm2d(inputs), nn.ReLU(), nn.Conv2d(inputs, outputs, kernel_size=1, bias=False), nn.AvgPool2d(2)
     )
+
+
+def with_normal_convolutions(network: nn.Module, initialisation: str) -> nn.Module:
+    """Draw the weights of every convolution from N(0, 2/fan), the fan being that of its inputs or of its outputs."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_in" if initialisation == "fan-in" else "fan_out")
+    return network

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_builtins.backbones.shapes import image_shape
-from wsl_toolkit import Backbone
+from wsl_builtins.backbones.shapes import INITIALISATION_HELP, INITIALISATIONS, image_shape
+from wsl_toolkit import Backbone, param
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,16 +24,20 @@ class DenseNet22(Backbone):
     name: ClassVar[str] = "densenet22"
     citation: ClassVar[str] = "Huang, Liu, van der Maaten, Weinberger (2017), Densely Connected Convolutional Networks"
 
+    initialisation: str = param("fan-in", help=INITIALISATION_HELP, choices=INITIALISATIONS)
+
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         channels, _, _ = image_shape(self.name, input_shape, smallest=4)
-        return densenet_bc(channels, num_classes, layers=3, growth=12)
+        return densenet_bc(channels, num_classes, layers=3, growth=12, initialisation=self.initialisation)
 
 
-def densenet_bc(channels: int, num_classes: int, *, layers: int, growth: int) -> nn.Module:
+def densenet_bc(
+    channels: int, num_classes: int, *, layers: int, growth: int, initialisation: str = "fan-in"
+) -> nn.Module:
     """Build a network of 6 * layers + 4 layers with compression 0.5."""
     from torch import nn
 
-    from wsl_builtins.backbones.blocks import BottleneckLayer, transition
+    from wsl_builtins.backbones.blocks import BottleneckLayer, transition, with_normal_convolutions
 
     width = 2 * growth
     stack: list[nn.Module] = [nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=False)]
@@ -46,7 +50,4 @@ def densenet_bc(channels: int, num_classes: int, *, layers: int, growth: int) ->
             width //= 2
     stack += [nn.BatchNorm2d(width), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, num_classes)]
     network = nn.Sequential(*stack)
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight)
-    return network
+    return with_normal_convolutions(network, initialisation)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_builtins.backbones.shapes import image_shape
+from wsl_builtins.backbones.shapes import INITIALISATION_HELP, INITIALISATIONS, image_shape
 from wsl_toolkit import Backbone, param
 
 if TYPE_CHECKING:
@@ -32,16 +32,20 @@ class ResNet32(Backbone):
         choices=("a", "b"),
     )
 
+    initialisation: str = param("fan-in", help=INITIALISATION_HELP, choices=INITIALISATIONS)
+
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         channels, _, _ = image_shape(self.name, input_shape, smallest=4)
-        return cifar_resnet(channels, num_classes, blocks=5, shortcut=self.shortcut)
+        return cifar_resnet(channels, num_classes, blocks=5, shortcut=self.shortcut, initialisation=self.initialisation)
 
 
-def cifar_resnet(channels: int, num_classes: int, *, blocks: int, shortcut: str) -> nn.Module:
+def cifar_resnet(
+    channels: int, num_classes: int, *, blocks: int, shortcut: str, initialisation: str = "fan-in"
+) -> nn.Module:
     """Build a network of 6 * blocks + 2 layers."""
     from torch import nn
 
-    from wsl_builtins.backbones.blocks import BasicBlock
+    from wsl_builtins.backbones.blocks import BasicBlock, with_normal_convolutions
 
     layers: list[nn.Module] = [
         nn.Conv2d(channels, WIDTHS[0], kernel_size=3, padding=1, bias=False),
@@ -55,7 +59,4 @@ def cifar_resnet(channels: int, num_classes: int, *, blocks: int, shortcut: str)
             layers.append(BasicBlock(width, wider, stride, shortcut))
             width = wider
     network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, num_classes))
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight)
-    return network
+    return with_normal_convolutions(network, initialisation)

@@ -1,8 +1,13 @@
-"""What a convolutional network asks of its inputs."""
+"""What the convolutional networks have in common: what they ask of their inputs, and how their weights begin."""
 
 from __future__ import annotations
 
 from wsl_toolkit.errors import ConfigError
+
+INITIALISATIONS = ("fan-in", "fan-out")
+INITIALISATION_HELP = (
+    "weights of convolutions are normal with variance 2/fan: fan-in, or fan-out as much public code has"
+)
 
 
 def image_shape(backbone: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The partial-label community's .mat files: `data` n×d, `partial_target` and `target` K×n, sparse or dense.
+"""The partial-label community's .mat files: `data` n×d, `partial_target` and `target` K×n or n×K, sparse or dense.
 
 How the files are read is in `wsl_toolkit.data.formats.mat_files`; what their variables mean is here.
 """
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
     from wsl_toolkit import CandidateSets, Data
 
-VARIABLES = ("data", "partial_target", "target", "class_names", "ids")
+VARIABLES = ("data", "partial_target", "target", "class_names", "ids", "layout")
+LAYOUTS = ("auto", "classes-by-examples", "examples-by-classes")
 CHUNK_CELLS = 2**24
 MOST_CLASSES = 2**20
 
 
 @attrs.frozen(kw_only=True)
 class Mat(Dataset):
-    """A .mat file of partial labels: data n×d, partial_target and target K×n; v5 to v7.3.
+    """A .mat file of partial labels: data n×d, partial_target and target K×n or n×K; v5 to v7.3.
 
-    `target` may be left out, or be all 0 for an example whose true label is unknown. Cell arrays of strings
-    `class_names` (K) and `ids` (n) are read and written where there are any. Version 7.3 needs h5py:
-    pip install 'wsl-toolkit[mat]'.
+    Labels lie K×n in the community's files; n×K is known by its shape, unless K = n. `target` may be left out, or be
+    all 0 for an example whose true label is unknown. Cell arrays of strings `class_names` (K) and `ids` (n) are read
+    and written where there are any. Version 7.3 needs h5py: pip install 'wsl-toolkit[mat]'.
     """
 
     name: ClassVar[str] = "mat"
@@ -46,6 +47,12 @@ class Mat(Dataset):
         choices=("per-feature", "min-max", "none"),
     )
 
+    layout: str = param(
+        "auto",
+        help="how the labels lie: a row a class, a row an example, or as their shape says",
+        choices=LAYOUTS,
+    )
+
     def load(self, data_dir: Path) -> Data:
         from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 
@@ -54,7 +61,7 @@ class Mat(Dataset):
             variables = read_variables(path, VARIABLES)
             if "data" in variables:
                 variables["data"] = to_dense(variables["data"], "data", path)
-            return to_data(variables, path.stem, self.normalise)
+            return to_data(variables, path.stem, self.normalise, self.layout)
 
     def write(self, data: Data, data_dir: Path) -> None:
         from scipy.io import savemat
@@ -67,7 +74,7 @@ class Mat(Dataset):
 # ----------------------------------------------------------------- variables
 
 
-def to_data(variables: dict[str, Any], name: str, normalise: Any) -> Data:
+def to_data(variables: dict[str, Any], name: str, normalise: Any, layout: str = "auto") -> Data:
     """Check the variables' shapes and values, and turn them into data."""
     import torch
 
@@ -75,7 +82,9 @@ def to_data(variables: dict[str, Any], name: str, normalise: Any) -> Data:
 
     features = _matrix(variables, "data", required=True)
     n = features.shape[0]
-    partial, target = (_class_matrix(variables, key, n) for key in ("partial_target", "target"))
+    noted = (_texts(variables, "layout", 1) or ("auto",))[0] if layout == "auto" else layout
+    layout = noted if noted in LAYOUTS else "auto"
+    partial, target = (_class_matrix(variables, key, n, layout) for key in ("partial_target", "target"))
     if partial is None and target is None:
         raise DataError("it holds neither partial_target nor target: there are no labels in it")
     known = partial if partial is not None else target
@@ -113,14 +122,22 @@ def _matrix(variables: dict[str, Any], key: str, *, required: bool = False) -> A
     return matrix
 
 
-def _class_matrix(variables: dict[str, Any], key: str, n: int) -> Any:
-    """Return a K×n matrix of 0 and 1, checked."""
+def _class_matrix(variables: dict[str, Any], key: str, n: int, layout: str) -> Any:
+    """Return a K×n matrix of 0 and 1, checked, from one that lies K×n or n×K."""
     matrix = _matrix(variables, key)
     if matrix is None:
         return None
+    if layout == "auto" and matrix.shape == (n, n):
+        raise DataError(
+            f"variable {key!r} is {n}×{n} and data has {n} rows: its rows may be classes or examples; say which with "
+            "--dataset-layout classes-by-examples or examples-by-classes"
+        )
+    if layout == "examples-by-classes" or (layout == "auto" and matrix.shape[0] == n):
+        matrix = matrix.T
     if matrix.shape[1] != n:
-        hint = ": transpose it" if matrix.shape[0] == n else ""
-        raise DataError(f"variable {key!r} is {_by(matrix)}, but data has {n} rows: it must be K×{n}{hint}")
+        wanted = {"auto": f"K×{n} or {n}×K", "classes-by-examples": f"K×{n}", "examples-by-classes": f"{n}×K"}[layout]
+        shape = _by(matrix.T if layout == "examples-by-classes" else matrix)
+        raise DataError(f"variable {key!r} is {shape}, but data has {n} rows: it must be {wanted}")
     if not 2 <= matrix.shape[0] <= MOST_CLASSES:
         raise DataError(f"variable {key!r} is {_by(matrix)}, K×n: K must be from 2 to {MOST_CLASSES:,}")
     for start, block in _columns(matrix):
@@ -200,7 +217,8 @@ def from_data(data: Data) -> dict[str, Any]:
         known = (labels >= 0).nonzero().flatten().numpy()
         entries = (np.ones(len(known)), (labels.numpy()[known], known))
         variables["target"] = csc_matrix(entries, shape=(data.num_classes, len(data.x)))
-    for key, texts in (("class_names", data.class_names), ("ids", data.ids)):
+    square = (LAYOUTS[1],) if len(data.x) == data.num_classes else None  # where the shape would not tell
+    for key, texts in (("class_names", data.class_names), ("ids", data.ids), ("layout", square)):
         if texts is not None:
             variables[key] = np.array(texts, dtype=object)
     return variables

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from wsl_builtins.estimators.shared import BaseLossEstimator, complement_mean, complement_weights
-from wsl_toolkit import Kind, Setting, State
+from wsl_toolkit import Kind, Setting, State, param
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,15 +89,32 @@ class NonNegative(ClassWise):
 class GradientAscent(ClassWise):
     """Gradient ascent for `cl`: where some class-wise risk is negative, a step that raises the negative ones.
 
-    The value reported is the risk Σ_j L_j; only its gradient is exchanged, for that of -Σ_j min(L_j, 0).
+    The value reported is the risk Σ_j L_j; only its gradient is exchanged, for that of -Σ_j min(L_j, 0). The code that
+    was published with the paper weighs min(L_j, 0) by how often j is a complementary label in the batch, so that it
+    takes much larger steps upwards than downwards: `weights` = count.
     """
 
     name: ClassVar[str] = "cl-ga"
 
-    def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        import torch
+    weights: str = param(
+        "equal",
+        help="of the negative risks: equal, as printed, or count, how often the class is a complementary label in the "
+        "batch, as released",
+        choices=("equal", "count"),
+    )
 
+    def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         risks = self.partial_risks(logits, candidates, state)
-        total = risks.sum(-1)
-        step = torch.where(risks.amin(-1) < 0, -risks.clamp(max=0).sum(-1), total)
-        return total.detach() + (step - step.detach())
+        if self.weights == "equal":
+            return ascended(risks)
+        return ascended(risks, complement_weights(candidates, risks.dtype).sum(-2))
+
+
+def ascended(risks: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return Σ_j L_j with the gradient of -Σ_j w_j min(L_j, 0) where some w_j L_j is negative; w_j = 1 if not given."""
+    import torch
+
+    total = risks.sum(-1)
+    weighed = risks if weights is None else risks * weights
+    step = torch.where(weighed.amin(-1) < 0, -weighed.clamp(max=0).sum(-1), total)
+    return total.detach() + (step - step.detach())

@@ -76,7 +76,9 @@ class ClassifierConsistent(Estimator):
     """Negative log-likelihood of the candidate set, -log Σ_{j∈s} p_j.
 
     C(x, s) does not depend on the model, so it is left out: this is the likelihood of every proper setting, not
-    only of PCPL. Its gradient is that of `ppl` with confidences fresh from the same logits.
+    only of PCPL. Its gradient is that of `ppl` with confidences fresh from the same logits. The likelihood finds
+    p(y|x) only where the law of the sets tells classes apart: under a single `partition` every p with the right sums
+    over the blocks is as likely as the true one, so p(y|x) is not identified, whatever is minimised.
     """
 
     name: ClassVar[str] = "cc"

@@ -28,7 +28,10 @@ CITATION = "Liu, Dietterich (NeurIPS 2012), as read by Wu, Lv, Sugiyama (2023), 
 class Partition(ProperGenerator):
     """Coarse labels: one of several partitions of the classes is drawn, and s is the block that holds y.
 
-    By default there are two partitions, equally likely: lower and upper half, and even and odd classes.
+    By default there are two partitions, equally likely: lower and upper half, and even and odd classes. What the
+    sets show of p(y|x) are its sums over the blocks: partitions into b_1, b_2, … blocks tell at most 1 + Σ (b_i - 1) of
+    its K numbers. Where that is less than K, as by default from K = 4 on, p(y|x) is not identified, and no method can
+    find it from the sets alone.
     """
 
     name: ClassVar[str] = "partition"
@@ -46,12 +49,8 @@ class Partition(ProperGenerator):
 
     def parsed(self, text: str) -> list[list[tuple[int, ...]]]:
         """Read partitions as lists of blocks."""
-        found = []
-        for line in set_text.parse_lines(set_text.read_text(text, "partition")):
-            blocks = [set_text.parse_classes(block, "partition") for block in line.split("|")]
-            if len(blocks) < 2:
-                raise ConfigError(f"partition: {line!r} has a single block, which would be the full set; split it by |")
-            found.append(blocks)
+        lines = set_text.parse_lines(set_text.read_text(text, "partition"))
+        found = [set_text.parse_blocks(line, "partition") for line in lines]
         if not found:
             raise ConfigError("partition: no partition is given")
         return found
@@ -70,12 +69,7 @@ class Partition(ProperGenerator):
         partitions = self.blocks(num_classes)
         set_text.check_weights(self.weights, len(partitions), "partition: weights")
         for blocks in partitions:
-            named = sorted(c for block in blocks for c in block)
-            if named != list(range(num_classes)):
-                shown = "|".join(" ".join(map(str, block)) for block in blocks)
-                raise ConfigError(
-                    f"partition: {shown!r} does not hold each class of 0 to {num_classes - 1} exactly once"
-                )
+            set_text.check_blocks(blocks, num_classes, "partition")
 
     def table(self, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weights [P], which block each class lies in [P, K], and all blocks as masks [B, K]."""

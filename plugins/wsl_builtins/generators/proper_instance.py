@@ -33,8 +33,8 @@ class ProperInstance(ProperGenerator):
 
     alpha_low: float = param(0.5, help="α of the dimmest examples", gt=0)
     alpha_high: float = param(0.9, help="α of the brightest examples", gt=0)
-    centre: float = attrs.field(default=0.0)
-    spread: float = attrs.field(default=1.0)
+    centre: float = attrs.field(default=0.0, eq=False)
+    spread: float = attrs.field(default=1.0, eq=False)
 
     def __attrs_post_init__(self) -> None:
         if self.alpha_low > self.alpha_high:

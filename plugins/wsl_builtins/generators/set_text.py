@@ -53,6 +53,21 @@ def parse_lines(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
+def parse_blocks(line: str, what: str) -> list[tuple[int, ...]]:
+    """Read '0 1|2-4|5' as blocks; a single one is refused, because it would be the full set."""
+    blocks = [parse_classes(block, what) for block in line.split("|")]
+    if len(blocks) < 2:
+        raise ConfigError(f"{what}: {line!r} has a single block, which would be the full set; split it by |")
+    return blocks
+
+
+def check_blocks(blocks: list[tuple[int, ...]], num_classes: int, what: str) -> None:
+    """Refuse blocks that are no partition of the classes."""
+    if sorted(c for block in blocks for c in block) != list(range(num_classes)):
+        shown = "|".join(" ".join(map(str, block)) for block in blocks)
+        raise ConfigError(f"{what}: {shown!r} does not hold each class of 0 to {num_classes - 1} exactly once")
+
+
 def check_weights(weights: tuple[float, ...] | None, count: int, what: str) -> tuple[float, ...]:
     """Return one relative weight for each of `count` things, equal ones if none are given."""
     if weights is None:

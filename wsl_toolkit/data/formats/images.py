@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
-from wsl_toolkit.data.formats import table_files
+from wsl_toolkit.data.formats import table_files, table_layout
 from wsl_toolkit.data.table_schema import row_number
 from wsl_toolkit.errors import DataError, did_you_mean, one_line
 from wsl_toolkit.system.files import replacing
@@ -31,7 +31,7 @@ SAMPLE = 4096
 log = logging.getLogger(__name__)
 
 
-def read_folder(folder: Path, labels: Path, layout: table_files.Layout, file_column: str, decoder: Decoder) -> Data:
+def read_folder(folder: Path, labels: Path, layout: table_layout.Layout, file_column: str, decoder: Decoder) -> Data:
     """Read the images that a table names, with the table's candidate sets; other columns are not inputs."""
     file = table_files.named(labels, lambda: table_files.read_table(labels, layout))
     table = file.table

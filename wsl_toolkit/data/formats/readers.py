@@ -17,7 +17,7 @@ from wsl_toolkit.parameters import param
 
 if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
-    from wsl_toolkit.data.formats.table_files import Layout
+    from wsl_toolkit.data.formats.table_layout import Layout
     from wsl_toolkit.data.formats.text_dialect import Given
 
 
@@ -49,7 +49,7 @@ class LabelledTable(Dataset):
 
     def layout(self, categorical: tuple[str, ...] = ()) -> Layout:
         """Return which column is what."""
-        from wsl_toolkit.data.formats.table_files import Layout
+        from wsl_toolkit.data.formats.table_layout import Layout
 
         return Layout(
             candidates=self.candidates_column,

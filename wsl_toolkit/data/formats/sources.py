@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsl_toolkit.components import Dataset
+from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import DataError, did_you_mean
 from wsl_toolkit.parameters import construct, parameters_of
 from wsl_toolkit.plugins.registry import Registry
@@ -51,7 +52,7 @@ def load(path: Path, values: Mapping[str, Any], registry: Registry, data_dir: Pa
     cls = reader_of(path, registry)
     dataset = construct(cls, {PATH: str(path), **values})
     with attributed(registry, "dataset", cls.name):
-        return dataset.load(data_dir)
+        return load_data(dataset, data_dir)
 
 
 def write(data: Data, path: Path, values: Mapping[str, Any], registry: Registry) -> None:

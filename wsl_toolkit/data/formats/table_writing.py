@@ -12,7 +12,8 @@ from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import set_text
-from wsl_toolkit.data.formats.table_files import CANDIDATES, CLASS_PREFIX, COMPLEMENTARY, ID, LABEL, NUMBER
+from wsl_toolkit.data.formats.table_files import NUMBER
+from wsl_toolkit.data.formats.table_layout import CANDIDATES, CLASS_PREFIX, COMPLEMENTARY, ID, LABEL
 from wsl_toolkit.data.table_schema import TableSchema
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.labels.candidate_sets import CandidateSets

@@ -15,7 +15,7 @@ from torch import Tensor
 from wsl_toolkit.data.formats.text_dialect import Dialect
 
 if TYPE_CHECKING:
-    from wsl_toolkit.data.formats.table_files import Layout, TableFile
+    from wsl_toolkit.data.formats.table_layout import Layout, TableFile
     from wsl_toolkit.data.table_schema import Column, TableSchema
     from wsl_toolkit.labels.candidate_sets import CandidateSets
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import attrs
 
 from wsl_toolkit.errors import TrackingError
+from wsl_toolkit.plugins.code_identity import PROVENANCE
 from wsl_toolkit.runs.tracking.background import Request, patience
 from wsl_toolkit.runs.tracking.library import import_mlflow
 from wsl_toolkit.runs.tracking.store import BATCH, Tracker
@@ -88,6 +89,7 @@ class _Content:
     inputs: set[str] = attrs.field(factory=set)
     values: set[tuple[str, int]] = attrs.field(factory=set)
     description: str | None = None
+    tags: dict[str, str] = attrs.field(factory=dict)
     has_model: bool = False
     is_new: bool = False
     """Whether it was made by this outbox, and so was empty."""
@@ -220,7 +222,7 @@ class Outbox:
             self._in_doubt.discard(entry.key)
         run_id = run.info.run_id
         self.runs[entry.key] = (run_id, RUNNING)
-        self._content[run_id] = made = _Content(RUNNING, description=entry.description, is_new=True)
+        self._content[run_id] = made = _Content(RUNNING, description=entry.description, tags=tags, is_new=True)
         if entry.status != RUNNING:
             self.client.update_run(run_id, status=OPEN)  # should this process be killed now: it must not say RUNNING
             self.runs[entry.key], made.status = (run_id, OPEN), OPEN
@@ -250,6 +252,10 @@ class Outbox:
         if there.description != entry.description:
             self.client.set_tag(run_id, NOTE, entry.description)
             there.description = entry.description
+        for name, value in entry.tags.items():  # a run that went on under other code says so
+            if name.startswith(PROVENANCE) and there.tags.get(name) != value:
+                self.client.set_tag(run_id, name, value)
+                there.tags[name] = value
         if entry.is_closed:
             self._check_arrived(run_id, entry, there)
             if entry.key in self._in_doubt and not self.scope:
@@ -273,6 +279,7 @@ class Outbox:
             inputs={item.dataset.name for item in run.inputs.dataset_inputs} if run.inputs else set(),
             values=self._values(run_id, run.data.metrics),
             description=run.data.tags.get(NOTE, ""),
+            tags=dict(run.data.tags),
             has_model=bool(run.outputs and run.outputs.model_outputs),
         )
         self._content[run_id] = content

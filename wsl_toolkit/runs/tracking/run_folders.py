@@ -18,6 +18,7 @@ from wsl_toolkit.runs.folder import (
 )
 from wsl_toolkit.runs.tracking.outbox import MODEL, DeletedRunError, Delivery, Entry, Outbox, Value
 from wsl_toolkit.runs.tracking.store import Tracker, redact
+from wsl_toolkit.system.files import remove_remains
 
 LOCAL_ID = "wsl.folder"
 """The tag by which a run is found again whose creation was the last thing that its process did."""
@@ -64,7 +65,7 @@ def entry_of(folder: RunFolder, records: Sequence[TimedRecord] | None = None) ->
 def describe(folder: RunFolder) -> str:
     """Return a run's description, with the reason where it did not end well."""
     text, message = folder.fact("description", ""), folder.fact("message")
-    return f"{text}\n\n**{folder.fact('status').capitalize()}**: {message}" if message else str(text)
+    return f"{text}\n\n**{folder.fact('status', RUNNING).capitalize()}**: {message}" if message else str(text)
 
 
 def remove_sent(entry: Entry) -> None:
@@ -114,10 +115,12 @@ def deliver(outbox: Outbox, folder: RunFolder) -> Delivery:
 
 
 def sweep(home: Path, note: Callable[[str], None]) -> list[RunFolder]:
-    """Write down the end of every run of this machine whose process is gone; return those runs."""
+    """Write down the end of every run of this machine whose process is gone, and remove what it had half written."""
     from filelock import FileLock, Timeout
 
     dead: list[RunFolder] = []
+    for place in (home, home / "jobs", *home.glob("runs/*"), *home.glob("studies/*"), *home.glob("studies/*/*")):
+        remove_remains(place)
     if not any(dead_folders(home)):
         return dead
     # A folder that cannot be written, or that another command sweeps right now, is no reason to fail.

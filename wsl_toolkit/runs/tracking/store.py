@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import random
 import sqlite3
@@ -15,18 +14,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
-from wsl_toolkit.errors import TrackingError, did_you_mean, one_line
+from wsl_toolkit.errors import TrackingError, one_line
 from wsl_toolkit.runs.tracking import database
 from wsl_toolkit.runs.tracking.background import Request, patience
 from wsl_toolkit.runs.tracking.library import import_mlflow
 from wsl_toolkit.system.redaction import redact as redact
-from wsl_toolkit.training.metrics import METRICS
 
 T = TypeVar("T")
 
@@ -87,6 +85,8 @@ class RunFacts:
     tags: Mapping[str, str]
     description: str
     parent: str | None = None
+    codes: Sequence[Mapping[str, str]] = ()
+    """The code that the run is made by; several where it went on under other code, the last being the present one."""
 
 
 class Tracker:
@@ -187,57 +187,7 @@ def retry_while_locked(action: Callable[[], T]) -> T:
             time.sleep(random.uniform(0.05, 0.5))  # not all at the same moment again
 
 
-_SHOWN_METRICS = [metric.name for metric in METRICS.values() if metric.column]
-COLUMNS = (
-    f"metrics.`{_SHOWN_METRICS[0]}_mean`",
-    f"metrics.`{_SHOWN_METRICS[0]}_stderr`",
-    *(f"metrics.`{name}_mean`" for name in _SHOWN_METRICS[1:]),
-    "params.`estimator.name`",
-    "params.`generator.name`",
-    "params.`backbone.name`",
-    "params.`trials`",
-)
-"""What the runs table shows at once: how well, by which method, on which setting."""
-
-VIEW = "wsl"
-
-
-def runs_page(uri: str, experiment: str | None) -> str:
-    """Return the page of MLflow's interface that shows an experiment's runs with our columns."""
-    try:
-        return _runs_page(_client(uri), experiment)
-    except TrackingError:
-        raise
-    except Exception as error:
-        raise TrackingError(f"the tracking store {redact(uri)} cannot be read: {redact(one_line(error))}") from None
-    finally:
-        database.tidy(uri)
-
-
-def _runs_page(client: Any, experiment: str | None) -> str:
-    known = retry_while_locked(client.search_experiments)
-    found = [e for e in known if experiment in (None, e.name)]
-    if experiment is not None and not found:
-        raise TrackingError(
-            f"there is no experiment {experiment!r}.{did_you_mean(experiment, [e.name for e in known])}"
-        )
-    newest = client.search_runs(
-        [e.experiment_id for e in found], order_by=["attributes.start_time DESC"], max_results=1
-    )
-    if not newest and experiment is None:
-        return "/#/experiments"
-    chosen = newest[0].info.experiment_id if newest else found[0].experiment_id
-    page = f"/#/experiments/{chosen}/runs?workflowType=machine_learning"
-    # The interface keeps a shared view as a tag of the experiment; plain JSON is one of the forms that it reads.
-    view = json.dumps({"orderByKey": "attributes.start_time", "orderByAsc": False, "selectedColumns": COLUMNS})
-    try:
-        client.set_experiment_tag(chosen, f"mlflow.sharedViewState.{VIEW}", view)
-    except Exception:
-        return page  # a store that is locked or may only be read is shown with MLflow's own columns
-    return f"{page}&viewStateShareKey={VIEW}"
-
-
-def _client(uri: str) -> Any:
+def client_of(uri: str) -> Any:
     """Return a client of a store that must exist."""
     if uri.startswith(("http://", "https://")):
         _reach(uri)
@@ -256,7 +206,7 @@ def describe_store(uri: str) -> str:
         return f"{path} is half-made, and nothing is in it: the next run makes it anew"
     try:
         version = _schema(path) if path is not None else ""
-        client = _client(uri)
+        client = client_of(uri)
         experiments = retry_while_locked(lambda: client.search_experiments(max_results=1000))
         if uri.startswith(("http://", "https://")):
             version = _server_version(uri)

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.codes import OtherCode, codes_of
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
 from wsl_toolkit.studies.report.against import Published, against_table
@@ -40,6 +41,8 @@ class Report:
     study: Study
     states: tuple[CellState, ...]
     tables: tuple[Table, ...]
+    other_code: OtherCode = attrs.field(factory=OtherCode)
+    """Which of the results the code that is installed now did not make."""
 
     @property
     def title(self) -> str:
@@ -55,12 +58,22 @@ class Report:
     def standing(self) -> str:
         """How much of the study is in this report."""
         done = sum(state.done for state in self.states)
+        told = f"PARTIAL: {done} of {len(self.states)} cells are complete."
         if self.complete:
-            return f"Complete: {done} cells of {self.study.trials_words} each."
-        return f"PARTIAL: {done} of {len(self.states)} cells are complete."
+            told = f"Complete: {done} cells of {self.study.trials_words} each."
+        if self.other_code.results:
+            told += f" {self.other_code.sentence}: {'; '.join(self.other_code.changes)}."
+        if mixed := [state.cell.label for state in self.states if len(codes_of(state)) > 1]:
+            told += f" RESULTS OF DIFFERENT CODE are mixed (--keep-old) in: {'; '.join(mixed)}."
+        return told
 
 
-def build_report(study: Study, states: Sequence[CellState], published: Sequence[Published] = ()) -> Report:
+def build_report(
+    study: Study,
+    states: Sequence[CellState],
+    published: Sequence[Published] = (),
+    other_code: OtherCode | None = None,
+) -> Report:
     """Make the tables of whatever is there, with published numbers beside ours where they are given."""
     tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
     if published:
@@ -70,7 +83,7 @@ def build_report(study: Study, states: Sequence[CellState], published: Sequence[
     tables = [table for table in tables if table.rows]
     if tables:
         tables.append(protocol_table(study, states))
-    return Report(study=study, states=tuple(states), tables=tuple(tables))
+    return Report(study=study, states=tuple(states), tables=tuple(tables), other_code=other_code or OtherCode())
 
 
 def build_figures(report: Report) -> dict[str, Any]:
@@ -115,7 +128,8 @@ def as_plain(report: Report) -> dict[str, Any]:
         }
         for table in report.tables
     ]
-    about = {"study": report.study.name, "title": report.title, "complete": report.complete}
+    about: dict[str, Any] = {"study": report.study.name, "title": report.title, "complete": report.complete}
+    about["other_code"] = attrs.asdict(report.other_code)
     return {**about, "cells": [_cell_numbers(state) for state in report.states], "tables": tables}
 
 
@@ -138,6 +152,7 @@ def _cell_numbers(state: CellState) -> dict[str, Any]:
         "complete": state.done,
         "trials": len(state.finished),
         "chosen": state.points,
+        "code": codes_of(state),
         "metrics": metrics,
     }
 

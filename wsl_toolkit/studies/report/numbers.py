@@ -1,4 +1,4 @@
-"""The numbers behind a report as CSV: one row for each trial, search point, or epoch."""
+"""The numbers behind a report, as rows and as CSV: one for each trial, search point, or epoch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: plain(value) for key, value in values.items()}
 
 
-def trials_csv(states: Sequence[CellState]) -> str:
+def trial_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
     """Return one row for each trial: where, seed, hyper-parameters, the last epoch's metrics, how it was selected."""
     rows = []
     for state in states:
@@ -55,12 +55,17 @@ def trials_csv(states: Sequence[CellState]) -> str:
             about |= {"epochs": config["epochs"], "selected_by": rule}
             about |= {"status": result.status, "mean_set_size": round(result.mean_size, 6)}
             rows.append({**_where(state), **about, **result.final, "candidates": result.candidates_hash})
-    return _csv(rows)
+    return rows
 
 
-def search_csv(states: Sequence[CellState]) -> str:
+def trials_csv(states: Sequence[CellState]) -> str:
+    """Return the rows of all trials."""
+    return _csv(trial_rows(states))
+
+
+def search_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
     """Return one row for each point of each search, with its score by the rule."""
-    rows = [
+    return [
         {
             **_where(state),
             "seed": search.seed,
@@ -73,14 +78,23 @@ def search_csv(states: Sequence[CellState]) -> str:
         for search in state.searches
         for scored in search.scored
     ]
-    return _csv(rows)
+
+
+def search_csv(states: Sequence[CellState]) -> str:
+    """Return the rows of all searches."""
+    return _csv(search_rows(states))
+
+
+def pair_rows(study: Study, states: Sequence[CellState]) -> list[dict[str, Any]]:
+    """Return one row for each pair of methods in each setting: mean difference, p-values, and Holm's corrections."""
+    return [
+        {**_setting(row.states[0]), **attrs.asdict(pair)} for row in rows_of(study, states) for pair in pairs_of(row)
+    ]
 
 
 def pairs_csv(study: Study, states: Sequence[CellState]) -> str:
-    """Return one row for each pair of methods in each setting: mean difference, p-values, and Holm's corrections."""
-    return _csv(
-        [{**_setting(row.states[0]), **attrs.asdict(pair)} for row in rows_of(study, states) for pair in pairs_of(row)]
-    )
+    """Return the rows of all pairs."""
+    return _csv(pair_rows(study, states))
 
 
 def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accuracy", "train/risk")) -> str:
@@ -101,9 +115,9 @@ def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accu
     return _csv(rows)
 
 
-def trial_curves_csv(states: Sequence[CellState]) -> str:
+def trial_curve_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
     """Return one row for each trial and epoch, with every metric that was measured."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for state in states:
         for result in state.results:
             if result is None:
@@ -119,7 +133,12 @@ def trial_curves_csv(states: Sequence[CellState]) -> str:
                 }
                 for epoch in range(epochs)
             ]
-    return _csv(rows)
+    return rows
+
+
+def trial_curves_csv(states: Sequence[CellState]) -> str:
+    """Return the rows of all trials and epochs."""
+    return _csv(trial_curve_rows(states))
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

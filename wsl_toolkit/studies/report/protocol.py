@@ -10,7 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from wsl_toolkit.plugins.code_identity import UNKNOWN
 from wsl_toolkit.studies.cells import CellState
+from wsl_toolkit.studies.codes import codes_of
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report.tables import Entry, Table, oracle_mark
 from wsl_toolkit.version import __version__
@@ -34,6 +36,7 @@ def protocol_table(study: Study, states: Sequence[CellState]) -> Table:
         *((words, _over_cells(states, name)) for name, words in TRAINING.items()),
         ("trials", f"{study.trials_words}, seeds from {study.seed}; each has its own split and candidate sets"),
         *_search_rows(study),
+        *_code_rows(states),
         ("versions of this report", versions()),
     ]
     if found := commit():
@@ -65,6 +68,17 @@ def _over_cells(states: Sequence[CellState], name: str) -> str:
     return ", ".join(f"{value} ({count} cells)" for value, count in counts.items())
 
 
+def _code_rows(states: Sequence[CellState]) -> list[tuple[str, str]]:
+    """Return for each component, and for the toolkit, which code made the results."""
+    found: dict[str, list[str]] = {}
+    for state in states:
+        for code in codes_of(state):
+            for name, provider in (code or {"all components": UNKNOWN}).items():
+                if provider not in found.setdefault(name, []):
+                    found[name].append(provider)
+    return [(f"code of {name}", ", ".join(providers)) for name, providers in sorted(found.items())]
+
+
 def _search_rows(study: Study) -> list[tuple[str, str]]:
     if not any(cell.space for cell in study.cells()):
         return [("search", "nothing was searched")]
@@ -83,6 +97,9 @@ def _search_rows(study: Study) -> list[tuple[str, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_text(item) for item in value)
+    if isinstance(value, dict) and "name" in value:  # an optimiser or a schedule with options
+        options = ", ".join(f"{key} = {_text(item)}" for key, item in value.items() if key != "name")
+        return f"{value['name']} ({options})" if options else str(value["name"])
     if isinstance(value, dict):
         return f"{_text(value['low'])} to {_text(value['high'])}{', log scale' if value.get('log') else ''}"
     return f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)

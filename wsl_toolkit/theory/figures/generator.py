@@ -11,12 +11,17 @@ from wsl_toolkit.theory.generator_profile import GeneratorProfile
 
 
 def draw_profile(profile: GeneratorProfile, path: Path) -> None:
-    """Draw the law of |s| against PCPL's, and P(z in s | y) as a matrix, to a file."""
+    """Draw a generator to a file."""
+    figure_style.save(profile_figure(profile), path, dpi=figure_style.STYLE["savefig.dpi"])
+
+
+def profile_figure(profile: GeneratorProfile) -> Any:
+    """Return the law of |s| against PCPL's, and P(z in s | y) as a matrix."""
     with figure_style.figure(figsize=(9.6, 4.0), ncols=2, width_ratios=(1.35, 1)) as (canvas, (left, right)):
         _draw_sizes(left, profile)
         _draw_joining(canvas, right, profile)
         canvas.suptitle(_title(profile), x=0.01, ha="left", weight="bold", fontsize=11)
-        figure_style.save(canvas, path)
+    return canvas
 
 
 def _title(profile: GeneratorProfile) -> str:

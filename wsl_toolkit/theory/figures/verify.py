@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wsl_toolkit.system.figure_style import figure, save
+from wsl_toolkit.system.figure_style import STYLE, figure, save
 from wsl_toolkit.theory.verification import Cell, Matrix, Verdict
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ BIAS_RANGE = (1e-2, 10.0)
 
 
 def draw_matrix(matrix: Matrix, path: Path) -> None:
-    """Draw who is unbiased where: colour is the size of the bias, a frame is a promise."""
+    """Draw a matrix to a file."""
+    save(matrix_figure(matrix), path, dpi=STYLE["savefig.dpi"])
+
+
+def matrix_figure(matrix: Matrix) -> Any:
+    """Return who is unbiased where: colour is the size of the bias, a frame is a promise."""
     rows, columns = len(matrix.rows), len(matrix.columns)
     with figure(figsize=(3.0 + 0.78 * columns, 1.9 + 0.44 * rows)) as (canvas, axes):
         axes.grid(False)
@@ -57,7 +62,7 @@ def draw_matrix(matrix: Matrix, path: Path) -> None:
             color="0.25",
             linespacing=1.7,
         )
-        save(canvas, path)
+    return canvas
 
 
 def _bias_scale() -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import torch
@@ -50,8 +51,13 @@ class SharedCheckpoints(TrialCheckpoints):
             trainer.load_state_dict({})
             past = Past()
         records = self.ranks.tell([attrs.asdict(record) for record in past.records])
-        seconds = self.ranks.tell(past.seconds)
-        return Past(records=tuple(EpochRecord(**values) for values in records), seconds=seconds)
+        seconds, ended_by = self.ranks.tell((past.seconds, past.ended_by))
+        return Past(
+            records=tuple(EpochRecord(**values) for values in records),
+            seconds=seconds,
+            ended_by=ended_by,
+            callbacks=past.callbacks,
+        )
 
     def compare_execution(self, trainer: Trainer) -> None:
         """Say on rank 0 what differs from when the checkpoint was made."""
@@ -68,6 +74,7 @@ class SharedCheckpoints(TrialCheckpoints):
         records: Sequence[EpochRecord],
         seconds: float,
         best: BestEpoch | None = None,
+        more: Mapping[str, Any] | None = None,
         *,
         finished: bool = False,
     ) -> Path | None:
@@ -75,6 +82,6 @@ class SharedCheckpoints(TrialCheckpoints):
         if not self.ranks.tell(self.own.files is not None):
             return None
         if self.ranks.leads:
-            return self.own.save(trainer, records, seconds, best, finished=finished)
+            return self.own.save(trainer, records, seconds, best, more, finished=finished)
         trainer.state_dict()
         return None

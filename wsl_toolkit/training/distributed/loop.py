@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.training.distributed.ranks import Ranks
+from wsl_toolkit.training.divergence import KINDS, Origin, earliest
 from wsl_toolkit.training.engine import Batch, Chunk, Loop, Losses, Seen
 
 
@@ -43,7 +44,25 @@ class ParallelLoop(Loop):
     ) -> Losses:
         """Visit the examples once; all ranks break off after the same step, whichever of them was asked to."""
         self._wish, self._stopping = stop, False
-        return super().run(order, epoch, begun, lambda: self._stopping)
+        losses = super().run(order, epoch, begun, lambda: self._stopping)
+        if not bool(torch.isfinite(losses.per_step).all()):
+            self._agree_on_origin()
+        return losses
+
+    def _agree_on_origin(self) -> None:
+        """Let every rank know what the rank found that met the first loss that was not finite."""
+        own = self.watch.origins.get(0)
+        told = torch.zeros(self.ranks.count, 4)
+        if own is not None:
+            told[self.ranks.rank] = torch.tensor([1, KINDS.index(own.kind), own.step, own.largest])
+        found = [
+            Origin(kind=KINDS[int(kind)], step=int(step), largest=largest)
+            for there, kind, step, largest in self.ranks.add(told).tolist()
+            if there
+        ]
+        origin = earliest(found)
+        if origin is not None:
+            self.watch.origins[0] = origin
 
     def cut(self, order: Tensor) -> list[Chunk]:
         """Cut the global order as a single process would, and keep this rank's examples."""
@@ -128,7 +147,9 @@ def updates_shared_state(estimator: Any) -> bool:
 def check_spreads(estimator: Any) -> None:
     """Refuse an estimator that several ranks would compute otherwise than one."""
     why = None
-    if estimator.looks_back():
+    if estimator.reports() and type(estimator).init_state is not Estimator.init_state:
+        why = "reports on the state of all examples at once after each epoch"
+    elif estimator.looks_back():
         why = "looks at all examples at once after each epoch"
     elif wants_whole_batches(estimator) and (bound := estimator.needs_that_do_not("splits")):
         why = f"works on whole batches and needs {', '.join(bound)}"

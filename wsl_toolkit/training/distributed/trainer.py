@@ -31,7 +31,10 @@ class ParallelTrainer(Trainer):
         super().__init__(evaluate=PartedEvaluation(inner=evaluate, ranks=ranks), **parts)
         self.ranks = ranks
         self.processes = ranks.count
-        self.visited = whole.labelled()
+        if "unlabelled" in self.risk.estimator.needs:
+            self.visited = torch.arange(len(whole), device=whole.sizes.device)
+        else:
+            self.visited = whole.labelled()
         self._count = len(whole)
         self._offsets = torch.nn.functional.pad(whole.sizes.cpu().cumsum(0), (1, 0))
         for tensor in self.model.state_dict().values():

@@ -136,6 +136,8 @@ def _why_not_one(trainer: Trainer) -> str | None:
         return f"estimator {estimator.name} declares that it cannot be stacked"
     if beyond := estimator.needs_that_do_not("stacks"):
         return f"estimator {estimator.name} needs {', '.join(beyond)}"
+    if trainer.risk.weighted:
+        return "its examples are weighted"
     if trainer.risk.is_compact:
         return "its state is kept on the candidates only, as there are so many classes"
     if trainer.plan.autocast or trainer.plan.compile or trainer.plan.channels_last:

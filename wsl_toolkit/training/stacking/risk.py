@@ -11,6 +11,7 @@ from torch import Tensor
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.training.first_batch import Single
 from wsl_toolkit.training.risk import Risk
 
 
@@ -20,6 +21,9 @@ class StackedRisk:
     With `own_orders` each member visits its examples in its own order, and an index is [B, M]; otherwise all share one,
     and an index is [B], whether they share the candidate sets too or not. Masks and rows are [B, M, …] in any case.
     """
+
+    weighted = False
+    """Weighted examples are never trained as a stack."""
 
     def __init__(self, members: Sequence[Risk], *, own_orders: bool) -> None:
         self.members = members
@@ -81,6 +85,26 @@ class StackedRisk:
                 )
             (rows[name] if name in rows else self._shared[name]).copy_(value)
 
+    @property
+    def row_names(self) -> tuple[str, ...]:
+        """The names of state that each example has."""
+        return self.members[0].row_names
+
+    def distinct(self) -> list[int]:
+        """Return the place of the first model of each distinct estimator."""
+        return [start for _, start, _ in self.estimator.blocks]
+
+    def single(self, place: int, logits: Tensor, mask: Tensor, state: State, shared: State) -> Single:
+        """Return the batch as the model at a place sees it."""
+        return Single(
+            estimator=self.members[place].estimator,
+            logits=logits[:, place],
+            mask=mask[:, place],
+            state={name: value if value.ndim == 0 else value[:, place] for name, value in state.items()},
+            shared={name: value if value.ndim == 0 else value[place] for name, value in shared.items()},
+            row_names=self.row_names,
+        )
+
 
 class StackedEstimator:
     """Calls estimators, written for one model, on stacks [B, M, …]; neighbours that are equal share a call.
@@ -93,7 +117,7 @@ class StackedEstimator:
         self.update_when = members[0].update_when
         self.needs = members[0].needs
         self._shared_names = shared_names
-        self._blocks = equal_neighbours(members)
+        self.blocks = equal_neighbours(members)
 
     def objective(self, logits: Tensor, mask: Tensor, state: State) -> Tensor:
         """Return what each model minimises, [M]."""
@@ -110,8 +134,8 @@ class StackedEstimator:
 
     def _parts(self, logits: Tensor, mask: Tensor, state: State) -> Any:
         """Yield each distinct estimator with its models' part of the arguments."""
-        for estimator, start, stop in self._blocks:
-            if len(self._blocks) == 1:
+        for estimator, start, stop in self.blocks:
+            if len(self.blocks) == 1:
                 yield estimator, (logits, mask, state)
                 return
             part = slice(start, stop)

@@ -11,9 +11,11 @@ import attrs
 import torch
 from torch import Tensor
 
+from wsl_toolkit.components import State
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.training.engine import Loop, Losses, predict
 from wsl_toolkit.training.evaluation import LogitEvaluation
+from wsl_toolkit.training.first_batch import Single
 from wsl_toolkit.training.plan import choose_plan
 from wsl_toolkit.training.stacking.network import StackedNetwork
 from wsl_toolkit.training.stacking.optimiser import StackedSGD
@@ -53,6 +55,18 @@ class StackedInputs(Inputs):
             yield chunk.transpose(0, 1)
 
 
+class StackLoop(Loop):
+    """The loop of a stack: each distinct estimator is looked at alone."""
+
+    risk: StackedRisk
+
+    def _places(self) -> Sequence[int]:
+        return self.risk.distinct()
+
+    def _single(self, place: int, logits: Tensor, mask: Tensor, state: State, common: State) -> Single:
+        return self.risk.single(place, logits, mask, state, common)
+
+
 class Stack:
     """Trains all its trainers at once; each stays complete, so that it can be saved, evaluated or trained alone.
 
@@ -72,7 +86,7 @@ class Stack:
         self.optimizer = StackedSGD(
             self.network.stacked_parameters(), [trainer.optimizer for trainer in trainers], parameters
         )
-        self._loop = Loop(
+        self._loop = StackLoop(
             model=self.network,
             risk=self.risk,
             inputs=StackedInputs([t.inputs for t in trainers]) if self.own_orders else first.inputs,
@@ -92,6 +106,8 @@ class Stack:
         start = time.perf_counter() - begun.seconds
         losses = self._loop.run(begun.order, self.trainers[0].epoch, begun.losses, stop)
         seconds = (time.perf_counter() - start) / len(self.trainers)
+        for m, trainer in enumerate(self.trainers):
+            trainer.origin = self._loop.watch.origins.get(m)
         if losses.examples < len(begun.order):
             for m, trainer in enumerate(self.trainers):
                 order = begun.order[:, m] if self.own_orders else begun.order

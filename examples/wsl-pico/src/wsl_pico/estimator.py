@@ -87,7 +87,8 @@ class Pico(Estimator):
         affinity = unit(state["features"].detach()) @ state["prototypes"].T
         nearest = torch.nn.functional.one_hot(pseudo_label(affinity, candidates), candidates.shape[-1])
         first, last = self.target_decay
-        decay = first + (last - first) * (state["epoch"] / self.ramp).clamp(max=1)
+        behind = (state["epoch"] - 1).clamp(min=0)  # the authors set φ at the end of an epoch, for the next one
+        decay = first + (last - first) * (behind / self.ramp).clamp(max=1)
         moved = decay * state["target"] + (1 - decay) * nearest
         return torch.where(state["epoch"] < self.warm_up, state["target"], moved)
 

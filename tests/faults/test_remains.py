@@ -1,0 +1,64 @@
+"""What a killed process leaves behind is in nobody's way, and is removed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from fault_tools import Started, wsl
+
+from wsl_toolkit.runs.tracking.run_folders import sweep
+from wsl_toolkit.system.files import REMAINS_SECONDS, replacing
+
+NEW = ("plugin", "new", "mine", "--kind", "estimator")
+
+
+def make_a_plugin_and_die() -> None:
+    """Die when all files of the project are written and nothing is in its place yet."""
+    import copier
+
+    from wsl_toolkit.cli import main
+
+    render = copier.run_copy
+
+    def dying(*arguments: object, **options: object) -> None:
+        render(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    copier.run_copy = dying
+    main(list(NEW))
+
+
+def test_a_plugin_new_that_was_killed_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+    place = tmp_path / "here"
+    place.mkdir()
+    assert Started(place, make_a_plugin_and_die).wait() == -signal.SIGKILL
+    assert [path.name for path in place.iterdir() if not path.name.startswith(".")] == []
+    wsl(place, *NEW)
+    assert (place / "wsl-mine" / "pyproject.toml").is_file()
+    assert (place / "wsl-mine" / "tests").is_dir()
+
+
+def write_and_die(path: str) -> None:
+    with replacing(Path(path)) as temporary:
+        temporary.write_text("half")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_temporary_files_of_killed_processes_are_swept_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+    places = [tmp_path / "jobs", tmp_path / "runs" / "one", tmp_path / "studies" / "small" / "tasks"]
+    for place in places:
+        place.mkdir(parents=True)
+        assert Started(tmp_path, write_and_die, str(place / "one.json")).wait() == -signal.SIGKILL
+        (place / ".keep").touch()
+        (place / "one.0123456789abcdef").touch()
+    remains = [path for place in places for path in place.glob(".one.json.*")]
+    assert len(remains) == len(places)
+    sweep(tmp_path, print)
+    assert all(path.exists() for path in remains), "somebody may still be writing them"
+    for path in [*remains, *(place / name for place in places for name in (".keep", "one.0123456789abcdef"))]:
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - REMAINS_SECONDS - 1))
+    sweep(tmp_path, print)
+    assert [path for path in remains if path.exists()] == []
+    assert all((place / ".keep").exists() and (place / "one.0123456789abcdef").exists() for place in places)

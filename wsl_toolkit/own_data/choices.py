@@ -1,0 +1,174 @@
+"""Which models are tried for a user's data: by its kind, by its size, and by how long one is willing to wait.
+
+What is tried follows from the data and the budget alone, never from a clock, so that the same command tries the same.
+The seconds here are estimates for one core that has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from wsl_toolkit.components import Backbone
+from wsl_toolkit.own_data import trees
+from wsl_toolkit.own_data.trees import Boosting
+from wsl_toolkit.parameters import values_of
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.training.config import Training
+
+BUDGETS = {"quick": 5.0, "normal": 60.0, "thorough": 600.0}
+"""Seconds."""
+
+LINEAR, MLP = "linear", "mlp"
+"""Backbones that are tried where they are installed."""
+
+RATES = {"quick": (0.1, 0.01), "normal": (0.1, 0.01), "thorough": (0.1, 0.03, 0.01)}
+DECAYS = {"quick": (1e-3, 1e-2), "normal": (1e-4, 1e-3, 1e-2, 1e-1), "thorough": (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1)}
+MLP_DECAYS = {"quick": (), "normal": (1e-3, 1e-2), "thorough": (1e-4, 1e-3, 1e-2, 3e-2)}
+MLP_WIDTHS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "quick": (),
+    "normal": ((300,),),
+    "thorough": ((300,), (300, 300)),
+}
+FORESTS = {
+    "quick": (Boosting(max_iter=50),),
+    "normal": (Boosting(), Boosting(max_leaf_nodes=6)),
+    "thorough": (
+        Boosting(max_iter=200),
+        Boosting(max_leaf_nodes=6, max_iter=200),
+        Boosting(learning_rate=0.05, max_leaf_nodes=31, max_iter=300),
+        Boosting(learning_rate=0.05, max_leaf_nodes=6, max_iter=400),
+    ),
+}
+STACKED = 6
+"""Linear models are trained as one stack, which takes each of them about so much less time."""
+EXPANDED_CELLS = 50_000_000
+"""Trees are grown on one row for each candidate of each example; beyond so many numbers that takes too much memory."""
+
+
+@attrs.frozen(kw_only=True)
+class NetworkChoice:
+    """A network, and how to train it."""
+
+    backbone: Backbone
+    training: Training
+
+    @property
+    def name(self) -> str:
+        """The backbone's name."""
+        return self.backbone.name
+
+    def settings(self) -> dict[str, Any]:
+        """Return what tells it from other choices of its kind."""
+        widths = values_of(self.backbone).get("widths")
+        own = {} if widths is None else {"widths": list(widths)}
+        return {**own, "lr": self.training.lr, "weight_decay": self.training.weight_decay}
+
+
+@attrs.frozen(kw_only=True)
+class TreesChoice:
+    """Gradient-boosted trees, and how to grow them."""
+
+    boosting: Boosting
+
+    @property
+    def name(self) -> str:
+        """scikit-learn's name of it."""
+        return trees.NAME
+
+    def settings(self) -> dict[str, Any]:
+        """Return what tells it from other choices of its kind."""
+        return self.boosting.to_dict()
+
+
+Choice = NetworkChoice | TreesChoice
+
+
+@attrs.frozen(kw_only=True)
+class Size:
+    """What the cost of learning depends on."""
+
+    examples: int
+    features: int
+    classes: int
+    mean_size: float
+    """Candidates in a set, on average."""
+    image: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What is tried, and what is not, with the reason."""
+
+    choices: tuple[Choice, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def plan(
+    size: Size,
+    budget: str,
+    registry: Registry,
+    trainings: Sequence[Training],
+    *,
+    fits: int,
+    whole: int,
+) -> Plan:
+    """Return what to try on data of this size.
+
+    `trainings` are networks' settings for the rates and decays of the budget; `fits` is how often each choice is fitted
+    to be judged, and `whole` is how many examples the chosen one learns from in the end.
+    """
+    seconds = BUDGETS[budget]
+    spent = 0.0
+    chosen: list[Choice] = []
+    left_out: dict[str, str] = {}
+    for choice in _wanted(size, budget, registry, trainings):
+        full = attrs.evolve(size, examples=whole)
+        if isinstance(choice, TreesChoice) and whole * size.mean_size * size.features > EXPANDED_CELLS:
+            left_out.setdefault(choice.name, "the data are too large for it")
+            continue
+        cost = fits * cost_of(choice, size)
+        if choice.name != LINEAR and spent + cost + cost_of(choice, full) > seconds:
+            left_out.setdefault(choice.name, f"some settings would take longer than --budget {budget} allows")
+            continue
+        spent += cost
+        chosen.append(choice)
+    return Plan(choices=tuple(chosen), left_out=tuple(left_out.items()))
+
+
+def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Training]) -> list[Choice]:
+    """Return what one would try with time enough, what must be tried first."""
+    installed = set(registry.names("backbone"))
+    found: list[Choice] = []
+    if LINEAR in installed:
+        linear = registry.create("backbone", LINEAR, {})
+        found += [NetworkChoice(backbone=linear, training=training) for training in trainings]
+    if size.image:
+        return found
+    forests: list[Choice] = [TreesChoice(boosting=boosting) for boosting in FORESTS[budget]]
+    perceptrons: list[Choice] = []
+    if MLP in installed:
+        perceptrons = [
+            NetworkChoice(backbone=registry.create("backbone", MLP, {"widths": widths}), training=training)
+            for widths in MLP_WIDTHS[budget]
+            for training in trainings
+            if training.weight_decay in MLP_DECAYS[budget]
+        ]
+    return [*found, *forests[:1], *perceptrons, *forests[1:]]
+
+
+def cost_of(choice: Choice, size: Size) -> float:
+    """Return the estimated seconds of one fit."""
+    if isinstance(choice, TreesChoice):
+        rows = size.examples * size.mean_size
+        tree = 1e-3 + size.features * (3e-5 + 4e-9 * rows)
+        return choice.boosting.max_iter * size.classes * tree
+    steps = choice.training.epochs * math.ceil(size.examples / choice.training.batch_size)
+    widths = [size.features, *(values_of(choice.backbone).get("widths") or ()), size.classes]
+    weights: int = sum(a * b for a, b in itertools.pairwise(widths))
+    seconds = steps * (3e-4 + 6 * weights * choice.training.batch_size / 3e10)
+    return seconds / STACKED if choice.name == LINEAR else seconds

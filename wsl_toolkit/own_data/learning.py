@@ -1,0 +1,223 @@
+"""Fit choices to parts of a user's data, and judge them by candidate sets that were held out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from wsl_toolkit.components import Estimator
+from wsl_toolkit.data.dataset import Data, transform_inputs
+from wsl_toolkit.data.problem import CleanLabels, Problem
+from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import calibration, trees
+from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
+from wsl_toolkit.plugins.attribution import attributed
+from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.system.signals import StopRequest
+from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.engine import EpochRecord, predict
+from wsl_toolkit.training.train import JobListener, Trained, TrainingJob, train
+from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
+
+SELECTED_BY = "set_log_loss"
+"""The mean of -log Σ_{j∈s} p_j over held-out candidate sets, each model at its own temperature."""
+
+
+class Listener(Protocol):
+    """Whoever shows the progress of fitting."""
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """A training begins."""
+
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """An epoch of a training ended; several may be trained at once."""
+
+
+class Quiet:
+    """A listener that says nothing."""
+
+    def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
+        """Say nothing."""
+
+    def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """Say nothing."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Learner:
+    """What all fits of one call have in common."""
+
+    data: Data
+    registry: Registry
+    estimator: Estimator
+    seed: int
+    listener: Listener = attrs.field(factory=Quiet)
+    stop: StopRequest | None = None
+
+    def fit(self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]) -> list[list[Made]]:
+        """Return each choice fitted on each part: [parts][choices]; the second index of a part is held out."""
+        problems = [make_own_problem(self.data, part, held_out) for part, held_out in parts]
+        if any(len(problem.train_candidates.labelled()) == 0 for problem in problems):
+            raise DataError("every training example has all classes as candidates: there is nothing to learn from")
+        networks = [choice for choice in choices if isinstance(choice, NetworkChoice)]
+        found = []
+        for place, problem in enumerate(problems):
+            trained = iter(self._train(networks, problem, self.listener if place == 0 else Quiet()))
+            made = [
+                self._grown(choice, problem)
+                if isinstance(choice, TreesChoice)
+                else _made(choice, problem, next(trained))
+                for choice in choices
+            ]
+            found.append(made)
+        return found
+
+    def _train(self, choices: Sequence[NetworkChoice], problem: Problem, listener: Listener) -> list[Trained]:
+        """Train every network; those that differ in their rates alone are one stack."""
+        jobs = [
+            TrainingJob(
+                problem=problem,
+                estimator=self.estimator,
+                backbone=choice.backbone,
+                training=choice.training,
+                seed=self.seed,
+                listener=_Shown(listener, number, len(choices), choice.training),
+            )
+            for number, choice in enumerate(choices, start=1)
+        ]
+        if not jobs:
+            return []
+        with (
+            attributed(self.registry, "backbone", jobs[0].backbone.name),
+            attributed(self.registry, "estimator", self.estimator.name),
+        ):
+            done = train(jobs, stop=self.stop, keep_diverged=len(choices) > 1)
+        if all(each.error is not None for each in done) and done[0].error is not None:
+            raise done[0].error
+        return done
+
+    def _grown(self, choice: TreesChoice, problem: Problem) -> Made:
+        assert isinstance(problem.train_x, Tensor)
+        assert isinstance(problem.validation_x, Tensor)
+        grown = trees.grow(
+            problem.train_x, problem.train_candidates, choice.boosting, watch=problem.validation_x, stop=self.stop
+        )
+        return Made(
+            choice=choice, network=grown.ensembles[-1], transform=problem.transform, logits=grown.watched, grown=grown
+        )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Made:
+    """A choice that was fitted."""
+
+    choice: Choice
+    network: nn.Module
+    transform: nn.Module
+    logits: tuple[Tensor, ...]
+    """Of the held-out examples: a network's, or the trees' after each stage."""
+    grown: trees.Grown | None = None
+
+    def at(self, stage: int, choice: Choice) -> Made:
+        """Return it as it was after a stage."""
+        network = self.network if self.grown is None else self.grown.ensembles[stage]
+        return attrs.evolve(self, network=network, choice=choice)
+
+
+def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
+    device = next(trained.model.parameters()).device
+    assert isinstance(problem.validation_x, Tensor)
+    logits = predict(trained.model, problem.validation_x.to(device)).cpu()
+    if trained.error is not None:
+        logits = torch.full_like(logits, math.nan)
+    return Made(choice=choice, network=trained.model, transform=problem.transform, logits=(logits,))
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Judged:
+    """A choice with what held-out sets say of it."""
+
+    choice: Choice
+    loss: float
+    temperature: float
+    made: Made
+    """As fitted to the first part."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        found = {"model": self.choice.name, **self.choice.settings()}
+        return {**found, SELECTED_BY: self.loss, "temperature": self.temperature}
+
+
+def judge(
+    found: Sequence[Sequence[Made]], candidates: CandidateSets, held_out: Sequence[Tensor], calibrate: bool
+) -> list[Judged]:
+    """Judge each choice by the held-out examples of all parts at once; trees are judged after each stage."""
+    mask = torch.cat([candidates.mask(index).cpu() for index in held_out])
+    judged = []
+    for made in zip(*found, strict=True):
+        stages = [torch.cat(parts) for parts in zip(*(each.logits for each in made), strict=False)]
+        scored = [(*_score(logits, mask, calibrate), stage) for stage, logits in enumerate(stages)]
+        loss, temperature, stage = min(scored, key=lambda each: (each[0], each[2]))
+        choice = made[0].choice
+        if isinstance(choice, TreesChoice):
+            size = min(trees.STAGE * (stage + 1), choice.boosting.max_iter)
+            choice = TreesChoice(boosting=attrs.evolve(choice.boosting, max_iter=size))
+        judged.append(Judged(choice=choice, loss=loss, temperature=temperature, made=made[0].at(stage, choice)))
+    return judged
+
+
+def _score(logits: Tensor, mask: Tensor, calibrate: bool) -> tuple[float, float]:
+    """Return the log loss of the sets at the temperature, and the temperature."""
+    temperature = calibration.temperature(logits, mask) if calibrate else 1.0
+    loss = calibration.set_log_loss(logits / temperature, mask)
+    return loss if math.isfinite(loss) else math.inf, temperature
+
+
+class _Shown(JobListener):
+    """Shows one training of several."""
+
+    def __init__(self, listener: Listener, number: int, of: int, training: Training) -> None:
+        self.listener = listener
+        self.number = number
+        self.of = of
+        self.training = training
+
+    def on_train_start(self, problem: Problem, checkpoints: TrialCheckpoints) -> None:
+        """Announce the training."""
+        self.listener.trial(self.number, self.of, self.training.seed, self.training.epochs)
+
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        """Show an epoch."""
+        self.listener.epoch(record, self.number)
+
+
+def make_own_problem(data: Data, train: Tensor, validation: Tensor) -> Problem:
+    """Return a learning problem on a user's own sets, without any true label in it."""
+    candidates = own_candidates(data)
+    transform = data.fit_inputs(train)
+    train_x = transform_inputs(transform, data.x, train)
+    return Problem(
+        train_x=train_x,
+        train_candidates=candidates.take(train),
+        validation_x=transform_inputs(transform, data.x, validation),
+        validation_candidates=candidates.take(validation) if len(validation) else None,
+        test_x=train_x[:0],
+        clean=CleanLabels(train=None, validation=None, test=None),
+        transform=transform,
+        num_classes=data.num_classes,
+        input_shape=tuple(train_x.shape[1:]),
+    )
+
+
+def own_candidates(data: Data) -> CandidateSets:
+    """Return the data's own candidate sets, or say that it has none."""
+    if data.candidates is None:
+        raise ConfigError(f"{data.name} has no candidate sets: name the column or the variable that holds them")
+    return data.candidates
