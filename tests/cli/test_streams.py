@@ -68,6 +68,30 @@ def test_ctrl_c_in_the_first_seconds_ends_with_130(seconds: float, tmp_path: Pat
     assert "Traceback" not in said
 
 
+HANDLED_BUT_REMEMBERED = """
+import ctypes
+import sys
+from wsl_toolkit.cli import __main__, main
+
+def interrupted(context):
+    run = ctypes.pythonapi.PyRun_String  # as the initialisation of a C extension does
+    run.restype, run.argtypes = ctypes.py_object, [ctypes.c_char_p, ctypes.c_int, ctypes.py_object, ctypes.py_object]
+    run(b"raise KeyboardInterrupt", 257, {}, {})
+
+main.get_command(None, "list").invoke = interrupted
+main.get_command = lambda context, name, command=main.get_command(None, "list"): command
+sys.argv = ["wsl", "list"]
+__main__.wsl()
+"""
+
+
+def test_ctrl_c_while_a_c_extension_runs_python_ends_with_130(tmp_path: Path) -> None:
+    (tmp_path / "interrupted_wsl.py").write_text(HANDLED_BUT_REMEMBERED)
+    command = [sys.executable, "-m", "interrupted_wsl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "Error: stopped by Ctrl-C\n")
+
+
 @pytest.mark.parametrize("arguments", [["run", "--resume"], ["run", "--config"], ["study", "run"], ["predict", "m"]])
 def test_a_name_that_is_too_long_is_the_users_mistake(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

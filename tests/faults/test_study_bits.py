@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from fault_tools import Started
 
 from tests.waiting import until
+from wsl_toolkit.system.json_files import CHECKSUM
 
 SPACES: dict[str, Any] = {
     "grid": {"lr": [0.01, 0.1], "weight_decay": [1e-4, 1e-2]},
@@ -26,7 +27,8 @@ SPACES: dict[str, Any] = {
 }
 KINDS = tuple(itertools.product(SPACES, ("stacked", "one by one")))
 JOBS = 2 * 2 * (4 + 2)
-TIMES = ("seconds", "ended_at")
+TIMES = ("seconds", "ended_at", CHECKSUM)
+"""The times of a result, and the checksum, which counts them in."""
 
 
 def description(strategy: str, way: str) -> dict[str, Any]:
