@@ -15,7 +15,7 @@ demo: $(READY)
 	$(BIN)/wsl run --estimator ppl --generator mcl-skewed
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not system and not long" --numprocesses=$(PROCESSES) --dist=loadfile
+	$(BIN)/python -m pytest -m "not system and not long" --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 # The tests of real data, below WSL_DATA_DIR; `make test` skips them where it is not set.
 test-data: $(READY)

@@ -12,6 +12,20 @@ import pytest
 from filelock import FileLock
 
 DATA_DIR = pytest.StashKey[Path | None]()
+LONGEST_FIRST = (
+    "faults/test_stores.py",
+    "studies/test_quick_study.py",
+    "studies/test_study_kills.py",
+    "faults/test_interruptions.py",
+    "runs/test_run.py",
+    "cli/test_streams.py",
+    "faults/test_study_faults.py",
+    "faults/test_damage.py",
+    "api/test_experiments.py",
+    "own_data/test_wall.py",
+    "studies/test_job_checkpoints.py",
+)
+"""Files whose tests wait for processes and servers: begun last, one of them would keep everybody waiting at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "data_dir" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("data"):
             raise pytest.UsageError(f'{item.nodeid} uses data_dir: mark it, e.g. with @pytest.mark.data("MNIST")')
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.hookimpl(tryfirst=True)
