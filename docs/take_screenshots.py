@@ -10,12 +10,13 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ title = "Four ways to draw candidate sets"
 trials = 5
 
 [training]
-epochs = 40
+epochs = 60
 batch_size = 64
 validation = 0.1
 
@@ -82,23 +83,27 @@ def environment() -> dict[str, str]:
 
 
 def run_half(folder: Path, study: str) -> None:
-    """Run a study until half of its cells are complete, then stop it as Ctrl-C does."""
+    """Run a study until the interface shows some of its cells' numbers, then stop it as Ctrl-C does."""
     command = [sys.executable, "-m", "wsl_toolkit.cli", "study", "run", f"{study}.toml", "--jobs", "1", "--quiet"]
     print("$ wsl", *command[3:], "... Ctrl-C", flush=True)
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env=environment()) as process:
         while process.poll() is None and not is_half_done(folder, study):
-            time.sleep(1)
+            time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-    assert is_half_done(folder, study)
+    assert is_half_done(folder, study), "the study ended before it could be stopped: give it more epochs"
 
 
 def is_half_done(folder: Path, study: str) -> bool:
-    """Return whether half of a study's cells are complete and half are not, by its folder alone."""
+    """Return whether the store has the numbers of some of a study's cells, and some cells are not complete."""
     described = StudyFolder(folder / "wsl-runs", study)
     if not described.exists:
         return False
+    with closing(sqlite3.connect(folder / "wsl-runs" / "mlflow.db")) as store:
+        (shown,) = store.execute("select count(*) from latest_metrics where key = 'trials' and value > 0").fetchone()
+    if not shown:
+        return False
     states = study_states(described.read_study(), described, load_plugins().registry)
-    return len(states) // 2 <= sum(state.done for state in states) < len(states)
+    return not all(state.done for state in states)
 
 
 @contextmanager
@@ -132,6 +137,8 @@ def main() -> None:
         (folder / "four-settings.toml").write_text(STUDY, encoding="utf-8")
         run_half(folder, "four-settings")
         with interface(folder, "wsl-study-four-settings") as link:
+            browser.get(link)
+            close_assistant(browser)
             look_at_table(browser, link, "mlflow-study.png", "trials", "four-settings", "alpha")
         runs = {}
         for method in METHODS:
@@ -160,7 +167,6 @@ def look_at_table(browser: Any, link: str, name: str, *texts: str) -> None:
     browser.set_window_size(TABLE_WIDTH, 800)
     browser.get(link)
     see_text(browser, *texts)
-    close_assistant(browser)
     cut = cut_headers(browser)
     assert not cut, f"headers are cut: {cut}"
     browser.save_screenshot(str(HERE / "images" / name))

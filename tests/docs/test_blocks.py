@@ -88,7 +88,7 @@ def test_every_block_can_be_parsed(page: str, monkeypatch: pytest.MonkeyPatch, c
 
 def check_toml(values: dict, block: Block) -> None:
     """A description of a study, or part of one, must be read as one."""
-    from wsl_toolkit.studies.description import from_dict
+    from wsl_toolkit.studies.parsing import from_dict
     from wsl_toolkit.studies.reading import find_values
 
     whole = values if "settings" in values else {**find_values("paper-table-3")[0], **values}

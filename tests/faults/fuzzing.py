@@ -32,7 +32,7 @@ from wsl_toolkit.runs.folder import RunFolder, children_of, damaged_records, dea
 from wsl_toolkit.runs.runner import interrupted
 from wsl_toolkit.runs.tracked_trial import finished_trial
 from wsl_toolkit.runs.tracking import run_folders
-from wsl_toolkit.studies import description
+from wsl_toolkit.studies import parsing
 from wsl_toolkit.studies.jobs import Job, JobResult
 from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import StudyFolder
@@ -143,7 +143,7 @@ def targets(folder: Path) -> list[Target]:
             name="study",
             suffix=".toml",
             samples=(STUDY.encode(),),
-            parse=lambda path: description.from_dict(read_toml(path), str(path)),
+            parse=lambda path: parsing.from_dict(read_toml(path), str(path)),
             mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(STUDY)),
         ),
     ]

@@ -12,9 +12,10 @@ from small_study import SMALL
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import Study, from_dict
+from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.driver import check_study, run_study
 from wsl_toolkit.studies.executor import Executor, Inline
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder
 
 

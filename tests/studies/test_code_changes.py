@@ -20,9 +20,9 @@ from wsl_toolkit.plugins import code_identity
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.studies.codes import check_plugins, compare, other_code, results_of
-from wsl_toolkit.studies.description import from_dict
 from wsl_toolkit.studies.driver import StudyError, run_study, study_states
 from wsl_toolkit.studies.executor import Inline
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.plan import data_digests, make_plan
 from wsl_toolkit.studies.report.build import Report, as_plain, as_text, build_report
 from wsl_toolkit.studies.store import Results, StudyFolder

@@ -12,7 +12,7 @@ from small_study import SMALL
 
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.reading import builtin_studies, read_study, restrict
 from wsl_toolkit.studies.search import grid
 

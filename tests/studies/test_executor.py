@@ -16,9 +16,9 @@ import pytest
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import from_dict
 from wsl_toolkit.studies.executor import ATTEMPTS, Ended, Finished, LocalPool, make_executor
 from wsl_toolkit.studies.jobs import Job, make_job
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.tasks import Task
 
 

@@ -9,8 +9,9 @@ import attrs
 import pytest
 
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import Cell, from_dict
+from wsl_toolkit.studies.description import Cell
 from wsl_toolkit.studies.jobs import DECISIVE, FINISHED, JobResult, job_from_dict, make_job, result_from_json
+from wsl_toolkit.studies.parsing import from_dict
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import attrs
 import pytest
 
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import Cell, from_dict
+from wsl_toolkit.studies.description import Cell
 from wsl_toolkit.studies.jobs import Job, Purpose, make_job
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.queue import JobQueue, divided
 
 

@@ -12,9 +12,10 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies import search as search_module
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import Search, from_dict
+from wsl_toolkit.studies.description import Search
 from wsl_toolkit.studies.driver import study_states
 from wsl_toolkit.studies.jobs import FINISHED, PRUNED
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.search import Outcome, Point, Pruner, grid, proposals
 from wsl_toolkit.studies.store import StudyFolder
 

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from wsl_toolkit.cli import main
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.reading import read_study
 from wsl_toolkit.studies.store import StudyFolder
 

@@ -11,7 +11,7 @@ import tomli_w
 from click.testing import CliRunner, Result
 
 from wsl_toolkit.cli import main
-from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder
 
 

@@ -17,7 +17,7 @@ from small_study import SMALL
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import WslError
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.plan import check_description
 from wsl_toolkit.studies.reading import read_study
 

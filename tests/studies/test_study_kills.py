@@ -17,7 +17,7 @@ import tomli_w
 
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.studies.cells import CellState
-from wsl_toolkit.studies.description import from_dict
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.tracking import KEY, experiment_name
 
 PATIENCE = 240

@@ -16,9 +16,10 @@ from wsl_toolkit.runs.tracking.runs_table import KEY
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.codes import results_of
-from wsl_toolkit.studies.description import Study, from_dict
+from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.driver import Driver, study_states
 from wsl_toolkit.studies.executor import Event, Inline
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder, known_studies
 from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
 

@@ -18,6 +18,7 @@ from wsl_toolkit.studies import description
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.codes import other_code
 from wsl_toolkit.studies.driver import study_states
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.reading import find_values, make_quick
 from wsl_toolkit.studies.report import build, numbers
 from wsl_toolkit.studies.status import HOME, started_study, status_row
@@ -93,7 +94,7 @@ class Study:
             values, where = _plain(parts if whole is None else whole, objects), "wsl_toolkit.Study"
         if quick:
             values = make_quick(values, keep_datasets=False)
-        self.description = description.from_dict(values, where)
+        self.description = from_dict(values, where)
         """The whole description, checked and frozen."""
         self._registry = registry_with(*objects)
 

@@ -13,7 +13,8 @@ import attrs
 from wsl_toolkit.errors import ConfigError, did_you_mean, one_line
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.checks import shown
-from wsl_toolkit.studies.description import Study, from_dict
+from wsl_toolkit.studies.description import Study
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.system.toml_files import read_toml
 
 QUICK_EPOCHS = 3

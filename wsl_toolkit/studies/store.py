@@ -16,8 +16,9 @@ from typing import Any
 from wsl_toolkit.errors import ConfigError, DataError, one_line
 from wsl_toolkit.plugins.code_identity import code_of, digest_of, named_in
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.studies.description import Study, check_name, from_dict
+from wsl_toolkit.studies.description import Study, check_name
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.system.files import write_atomically
 from wsl_toolkit.system.json_files import read_json, read_text
 from wsl_toolkit.system.toml_files import read_toml

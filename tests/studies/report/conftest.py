@@ -9,9 +9,9 @@ from shown_study import DESCRIPTION
 
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.studies.description import from_dict
 from wsl_toolkit.studies.driver import check_study, run_study
 from wsl_toolkit.studies.executor import Inline
+from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.report.build import Report, build_report
 from wsl_toolkit.studies.store import StudyFolder
 
