@@ -55,10 +55,9 @@ def run(
     """Run a configuration: one run for one trial, or a parent with a child for each of several.
 
     With a `folder`, go on with its run from the newest checkpoints, to the same bits; under other code than it was made
-    by so far, only if `other_code` says so. The store is opened only when
-    configuration and data are known to be sound, so that a mistake records nothing. Of several `ranks` the first calls
-    this, and the others `follow`. `data` is what the configuration names, where it is loaded already;
-    `callbacks` makes those of each trial.
+    by so far, only if `other_code` says so. The store is opened only when configuration and data are known to be sound,
+    so that a mistake records nothing. Of several `ranks` the first calls this, and the others `follow`. `data` is what
+    the configuration names, where it is loaded already; `callbacks` makes those of each trial.
     """
     config = config.resolved(registry)
     check_training(config.training)
@@ -74,21 +73,8 @@ def run(
     notes = summary.notes(parts.estimator, parts.generator, callers)
     for note in [*notes, *slips(config, registry)]:
         listener.note(note)
-    name = summary.run_name(config, registry)
-    facts = RunFacts(
-        name=name,
-        params=config.flat(),
-        tags={
-            **environment.tags(),
-            **summary.verdict(notes),
-            **table_tags(config.components),
-            **tags,
-            **provenance(codes[-1]),
-        },
-        description=summary.describe_start(name, parts.estimator, notes),
-        parent=folder.fact("parent") if folder else None,
-        codes=codes,
-    )
+    parent = folder.fact("parent") if folder else None
+    facts = _facts(config, registry, parts, notes, codes=codes, tags=tags, parent=parent)
     with listening() as stop:
         session = Session(
             config=config,
@@ -112,6 +98,29 @@ def run(
             result = _collect(config, tracker, tracked.run_id, facts.name, outcomes, notes)
             _log_outcome(tracked, result, [outcomes[seed] for seed in sorted(outcomes)])
     return result
+
+
+def _facts(
+    config: RunConfig,
+    registry: Registry,
+    parts: Parts,
+    notes: tuple[str, ...],
+    *,
+    codes: list[dict[str, str]],
+    tags: dict[str, str],
+    parent: str | None,
+) -> RunFacts:
+    """Return what the store is told of a run when it begins."""
+    name = summary.run_name(config, registry)
+    verdict, columns = summary.verdict(notes), table_tags(config.components)
+    return RunFacts(
+        name=name,
+        params=config.flat(),
+        tags={**environment.tags(), **verdict, **columns, **tags, **provenance(codes[-1])},
+        description=summary.describe_start(name, parts.estimator, notes),
+        parent=parent,
+        codes=codes,
+    )
 
 
 def slips(config: RunConfig, registry: Registry) -> list[str]:
