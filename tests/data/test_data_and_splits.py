@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from wsl_toolkit.data import dataset as data_module
 from wsl_toolkit.data.dataset import Data, Scaler, as_float, split, transform_inputs
 from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.plugins.loading import load_plugins
 
 
 def labelled(y: list[int], num_classes: int, **more: object) -> Data:
@@ -318,3 +320,11 @@ def test_data_of_the_wrong_kind_is_refused_when_it_is_made(changes: dict, words:
     parts = {"name": "made", "x": torch.zeros(6, 2), "y": torch.arange(6) % 3, "num_classes": 3, **changes}
     with pytest.raises(DataError, match=re.escape(words)):
         Data(**parts)
+
+
+def test_the_digits_are_scikit_learns() -> None:
+    from sklearn.datasets import load_digits
+
+    theirs, ours = load_digits(), load_plugins().registry.create("dataset", "digits", {}).load(Path())
+    assert torch.equal(ours.x[:, 0], torch.from_numpy(theirs.images).float() / 16)
+    assert torch.equal(ours.y, torch.from_numpy(theirs.target))

@@ -179,6 +179,23 @@ def test_a_terminal_user_sees_a_table_and_where_to_look(workspace: Path) -> None
     assert "epoch 1/1" in result.stderr
 
 
+def test_the_table_is_shown_before_figures_and_model_are_written(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wsl_toolkit.cli import run as command
+    from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
+
+    events: list[str] = []
+    show, put = command._show, TrackedRun._put
+    monkeypatch.setattr(command, "_show", lambda *given: (events.append("shown"), show(*given)))
+    monkeypatch.setattr(TrackedRun, "_put", lambda self, name, write: (events.append(name), put(self, name, write)))
+    assert wsl(*BASE, "--epochs", "1").exit_code == 0
+    at = events.index("shown")
+    assert events.count("shown") == 1
+    assert "config.toml" in events[:at]
+    assert {"model", "figures/learning_curve.png"} <= set(events[at:])
+
+
 def test_dry_run_prints_a_config_and_trains_nothing(workspace: Path, client: Any) -> None:
     import tomllib
 

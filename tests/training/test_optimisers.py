@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import subprocess
+import sys
 from typing import Any
 
 import attrs
@@ -55,6 +58,37 @@ def test_the_fused_form_takes_the_steps_of_the_plain_one(name: str) -> None:
             model(x).square().mean().backward()
             optimizer.step()
     torch.testing.assert_close(ours.weight, plain.weight)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_has_the_bits_of_torchs_own(name: str) -> None:
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(5, 3, bias=False), nn.Linear(5, 3, bias=False)
+    theirs.load_state_dict(ours.state_dict())
+    made = make_optimizer(name, ours.parameters(), lr=0.05)
+    settings = {key: value for key, value in made.defaults.items() if key in inspect.signature(type(made)).parameters}
+    reference = type(made)(theirs.parameters(), **settings)
+    assert vars(reference).get("step") is None, "the reference must step as torch does"
+    x = torch.randn(16, 5)
+    for _ in range(3):
+        for model, optimizer in ((ours, made), (theirs, reference)):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert torch.equal(ours.weight, theirs.weight)
+    assert ours.weight.requires_grad
+
+
+def test_training_on_the_digits_imports_neither_torchs_compiler_nor_scikit_learn() -> None:
+    script = """
+import sys
+import wsl_toolkit as wsl
+
+assert len(wsl.train("digits", epochs=2, track=False).history) == 2
+print([name for name in ("torch._dynamo", "sympy", "sklearn", "mlflow", "matplotlib") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_weight_decay_of_zero_is_zero_also_where_torch_decays_by_default() -> None:

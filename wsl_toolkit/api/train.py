@@ -23,6 +23,7 @@ from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs import loading, requests, runner, summary
 from wsl_toolkit.runs.folder import RunFolder, find_folder
+from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Parts
 from wsl_toolkit.runs.tracked_trial import trial_problem
 from wsl_toolkit.runs.tracking.store import HOME
@@ -83,6 +84,9 @@ class _Listener:
             shown = summary.shown(record.metrics)
             numbers = ", ".join(f"{label} {record.metrics[name]:.4f}" for name, label in shown.items())
             print(f"{self._labels.get(trial, '')}epoch {record.epoch}: {numbers}", file=sys.stderr)
+
+    def result(self, result: RunResult) -> None:
+        """Say nothing: the result is returned."""
 
     def note(self, text: str) -> None:
         """Pass a note on."""

@@ -20,6 +20,7 @@ from rich.progress import (
 )
 
 from wsl_toolkit.cli.console import console
+from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.training.engine import EpochRecord
 
 LINE_SECONDS = 5.0
@@ -33,13 +34,20 @@ def _brief(record: EpochRecord) -> str:
 
 
 class Silent:
-    """Shows notes only."""
+    """Shows notes, and the result if it is told how."""
+
+    def __init__(self, show: Callable[[RunResult], None] = lambda result: None) -> None:
+        self.show = show
 
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Say nothing."""
 
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Say nothing."""
+
+    def result(self, result: RunResult) -> None:
+        """Show the result, if that is wanted."""
+        self.show(result)
 
     def note(self, text: str) -> None:
         """Print a note."""
@@ -49,7 +57,8 @@ class Silent:
 class Lines(Silent):
     """A line every few seconds, and one at the end of each trial."""
 
-    def __init__(self) -> None:
+    def __init__(self, show: Callable[[RunResult], None] = lambda result: None) -> None:
+        super().__init__(show)
         self.labels: dict[int, str] = {}
         self.epochs = 0
         self.said = time.monotonic()
@@ -70,7 +79,8 @@ class Lines(Silent):
 class Bars(Silent):
     """One bar for each trial."""
 
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: Progress, show: Callable[[RunResult], None] = lambda result: None) -> None:
+        super().__init__(show)
         self.bars = bars
         self.tasks: dict[int, TaskID] = {}
 
@@ -82,17 +92,22 @@ class Bars(Silent):
         """Move the trial's bar."""
         self.bars.update(self.tasks[trial], completed=record.epoch, brief=_brief(record))
 
+    def result(self, result: RunResult) -> None:
+        """Show the result below the bars, which have done their work."""
+        self.bars.stop()
+        super().result(result)
+
     def note(self, text: str) -> None:
         """Print a note above the bars."""
         self.bars.console.print(f"note: {escape(text)}")
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Silent]:
-    """Return the listener that fits: bars on a terminal, lines in a pipe, nothing if asked."""
+def progress(*, quiet: bool, show: Callable[[RunResult], None] = lambda result: None) -> Iterator[Silent]:
+    """Return the listener that fits: bars on a terminal, lines in a pipe, nothing if asked; `show` shows the result."""
     out: Console = console(stderr=True)
     if quiet:
-        yield Silent()
+        yield Silent(show)
     elif out.is_terminal:
         columns = (
             TextColumn("{task.description}"),
@@ -102,9 +117,9 @@ def progress(*, quiet: bool) -> Iterator[Silent]:
             TextColumn("{task.fields[brief]}"),
         )
         with Progress(*columns, console=out) as bars:
-            yield Bars(bars)
+            yield Bars(bars, show)
     else:
-        yield Lines()
+        yield Lines(show)
 
 
 @contextmanager

@@ -151,7 +151,7 @@ def run(**options: Any) -> None:
         if ranks is not None and not ranks.leads:
             runner.follow(registry, ranks)
             return
-        with progress(quiet=is_quiet()) as listener:
+        with progress(quiet=is_quiet(), show=_shown_at_once(options)) as listener:
             result = runner.run(
                 registry=registry,
                 listener=listener,
@@ -161,8 +161,13 @@ def run(**options: Any) -> None:
             )
     if options["as_json"]:
         print_json(result.to_dict())
-    elif not is_quiet():
-        _show(result, options["tracking_uri"])
+
+
+def _shown_at_once(options: dict[str, Any]) -> Callable[[RunResult], None]:
+    """Return what shows a person the result as soon as training has ended."""
+    if options["as_json"] or is_quiet():
+        return lambda result: None
+    return lambda result: _show(result, options["tracking_uri"])
 
 
 def _request(options: dict[str, Any], config: RunConfig | None, listener: Silent) -> dict[str, Any]:

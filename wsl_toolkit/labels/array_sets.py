@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import check_classification_targets
 
 SEPARATOR = "|"
 
@@ -31,6 +29,8 @@ def candidate_matrix(S: Any, classes: Sequence[Any] | np.ndarray | None = None) 
         return _from_sets([_members(item) for item in S], given)
     array = np.asarray(S)
     if array.ndim == 2 and array.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Its values are taken as ordinary labels.",
             DataConversionWarning,
@@ -41,6 +41,8 @@ def candidate_matrix(S: Any, classes: Sequence[Any] | np.ndarray | None = None) 
         return _from_matrix(array, given)
     if array.ndim != 1:
         raise ValueError(f"y must be a 0/1 matrix, sets or labels, not an array of shape {array.shape}")
+    from sklearn.utils.multiclass import check_classification_targets
+
     check_classification_targets(array)
     if array.dtype.kind in "OU" and any(isinstance(item, str) and SEPARATOR in item for item in array):
         return _from_sets([item.split(SEPARATOR) for item in array], given)

@@ -96,6 +96,9 @@ def run(
                 trained = train([trial.job() for trial in trials], stop=stop, ranks=ranks, note=listener.note)
             outcomes |= {each.seed: each for each in trained}
             result = _collect(config, tracker, tracked.run_id, facts.name, outcomes, notes)
+            listener.result(result)  # nobody waits for figures and a model to see it
+            if config.training.trials == 1:
+                trials[0].complete(trained[0])
             _log_outcome(tracked, result, [outcomes[seed] for seed in sorted(outcomes)])
     return result
 

@@ -17,6 +17,7 @@ from wsl_toolkit.errors import InterruptedRunError, TrackingError, WslError, one
 from wsl_toolkit.plugins.code_identity import provenance
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.folder import FAILED, FINISHED, KILLED, RUNNING, RunFolder
+from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.tracking.store import RunFacts, Tracker, redact
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system.signals import StopRequest
@@ -33,6 +34,9 @@ class Listener(Protocol):
 
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """An epoch of a trial ended; several trials may be trained at once."""
+
+    def result(self, result: RunResult) -> None:
+        """The numbers are known; figures and the model are yet to be written."""
 
     def note(self, text: str) -> None:
         """Something that the user should know, said once."""

@@ -115,15 +115,20 @@ class TrackedTrial(JobListener):
         self._run().log_figure(figure, f"figures/{name}.png")
 
     def on_train_end(self, trained: Trained) -> None:
-        """Record figures and the model; a trial of several is closed."""
-        tracked, problem = self._run(), self._problem
-        assert problem is not None
+        """Say why it ended; a trial of several is completed, the only one when its result was shown."""
         if trained.ended_by:
             what = f"{trained.ended_by} asked for it"
             if trained.ended_by == "patience":
                 what = f"{self.config.training.monitor} did not improve for {self.config.training.patience} epochs"
             self.session.listener.note(f"seed {self.seed} stopped after epoch {len(trained.records)}: {what}")
-        tracked.flush()
+        self._run().flush()
+        if self._open is not None:
+            self.complete(trained)
+
+    def complete(self, trained: Trained) -> None:
+        """Record figures and the model; a trial of several is closed."""
+        tracked, problem = self._run(), self._problem
+        assert problem is not None
         title = summary.run_name(self.config, self.session.registry)
         tracked.log_figure(summary.curve_figure([trained.records], title), "figures/learning_curve.png")
         for name, figure in trial_figures.trial_figures(trained.model, problem, trained.records, title):

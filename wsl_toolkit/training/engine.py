@@ -153,7 +153,8 @@ class Loop:
             if when == "before":
                 # Computed before the step, because the state must be the one that the loss was computed with.
                 new = self._update(seen, common, batch)
-            objective.backward(torch.ones_like(objective))
+            # Each model's objective depends on that model alone, so that their sum has the gradients of all.
+            (objective.sum() if objective.ndim else objective).backward()
         else:
             self.watch.see_nothing()
             objective = torch.zeros((), device=self._parameters[0].device)

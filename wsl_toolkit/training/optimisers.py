@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -115,10 +116,37 @@ def make_optimizer(
     if "fused" in accepted:
         # One kernel over all tensors of the model: 1.5 to 5 times faster than one call a tensor, on the CPU too.
         arguments["fused"] = True
+    _keep_compiler_out()
     try:
-        return cls(parameters, **arguments)
+        optimizer = cls(parameters, **arguments)
     except ValueError as error:
         raise ConfigError(f"optimiser {name} cannot train this network: {error}") from None
+    _step_plainly(optimizer)
+    return optimizer
+
+
+@functools.cache
+def _keep_compiler_out() -> None:
+    """Let optimisers be made, saved and loaded without torch's compiler, whose import takes longer than torch's own.
+
+    Torch shields these methods from being compiled, and imports the compiler for that when they are first called. They
+    are looked up where torch keeps the shielded form, so that they serve as they are; nothing here compiles a step.
+    """
+    shield = torch._compile._disable_dynamo(lambda: None)
+    for method in vars(torch.optim.Optimizer).values():
+        if getattr(method, "__code__", None) is shield.__code__:
+            setattr(method.__wrapped__, "__dynamo_disable", method.__wrapped__)
+
+
+def _step_plainly(optimizer: torch.optim.Optimizer) -> None:
+    """Have an optimiser take torch's own step without what surrounds it: a break for the compiler, and a profiler's."""
+    plain = inspect.unwrap(type(optimizer).step)
+
+    def step(self: torch.optim.Optimizer, closure: None = None) -> Any:
+        with torch.no_grad():
+            return plain(self, closure)
+
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
 def _made_by_plugin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,17 +22,25 @@ class Digits(Dataset):
     citation: ClassVar[str] = "Alpaydin and Kaynak (1998), Optical Recognition of Handwritten Digits, UCI"
 
     def load(self, data_dir: Path) -> Data:
+        import numpy as np
         import torch
-        from sklearn.datasets import load_digits
 
         from wsl_toolkit import Data
 
-        bunch = load_digits()
+        table = torch.from_numpy(np.loadtxt(_bundled_file(), delimiter=",", dtype=np.uint8))
         return Data(
             name=self.name,
-            x=torch.from_numpy(bunch.images).float().unsqueeze(1) / 16,
-            y=torch.from_numpy(bunch.target),
+            x=table[:, :-1].float().view(-1, 1, 8, 8) / 16,
+            y=table[:, -1].long(),
             num_classes=10,
             class_names=tuple(str(digit) for digit in range(10)),
             normalise="per-channel",
         )
+
+
+def _bundled_file() -> Path:
+    """Return scikit-learn's file, 64 pixels and a digit a row, without importing scikit-learn, which is slow."""
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
