@@ -65,6 +65,16 @@ def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Target], 
     run()
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("run.json", (1741, 2500, 4589)), ("a study's tasks/one.json", (1093, 3471, 5888, 7439))]
+)
+def test_what_the_long_test_once_found_is_read_or_refused(
+    name: str, numbers: tuple[int, ...], known: dict[str, Target], tmp_path: Path
+) -> None:
+    for number in numbers:
+        assert try_case(known[name], random.Random(f"{SEED} {name} {number}"), tmp_path) in ("read", "refused")
+
+
 def fuzz(names: list[str], seed: int, cases: int, output: str) -> None:
     """Try many cases of some parsers in a process of limited memory; write down what came of them."""
     import resource

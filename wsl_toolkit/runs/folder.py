@@ -244,7 +244,8 @@ def children_of(folder: RunFolder) -> dict[int, RunFolder]:
     found = {}
     for other in all_folders(folder.home):
         if other.fact("parent") == folder.run_id:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # a trial that lost its seed is none of ours
+            # A trial that lost its seed, or has one that is no number, is none of ours.
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
                 found[int(other.fact("params", {})["seed"])] = other
     return found
 

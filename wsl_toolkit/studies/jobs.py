@@ -82,7 +82,9 @@ def job_from_dict(values: dict[str, Any]) -> Job:
     """Read a job back, or raise a ValueError, TypeError or KeyError if it is none."""
     if wrong := [name for name, kind in _JOB_KINDS.items() if name in values and type(values[name]) is not kind]:
         raise ValueError(f"{wrong[0]!r} of a job is not what it should be")
-    return Job(**{**values, "peers": tuple(values["peers"])})
+    job = Job(**{**values, "peers": tuple(values["peers"])})
+    job.id  # noqa: B018 (a configuration that names no dataset has none)
+    return job
 
 
 def make_job(
