@@ -179,8 +179,9 @@ def test_training_that_is_stopped_anywhere_goes_on_to_the_same_bits(
             assert_same_bits(one, other)
 
 
+@pytest.mark.parametrize("lost", [1, 2], ids=["the newest", "all, as before the first is complete"])
 def test_a_stack_whose_members_were_saved_at_different_epochs_goes_back_to_where_all_were(
-    problems: Callable[[int], Problem], tmp_path: Path
+    problems: Callable[[int], Problem], tmp_path: Path, lost: int
 ) -> None:
     """As after a kill between two of the files that one checkpoint of a stack consists of."""
 
@@ -190,8 +191,10 @@ def test_a_stack_whose_members_were_saved_at_different_epochs_goes_back_to_where
     whole = train(jobs(tmp_path / "whole"))
     with pytest.raises(InterruptedRunError):
         train(jobs(tmp_path / "killed"), stop=StopAfter(90))
-    newest = sorted((tmp_path / "killed" / "1").glob("epoch-*"))[-1]
-    newest.unlink()
+    saved = sorted((tmp_path / "killed" / "1").glob("epoch-*"))
+    assert len(saved) == 2
+    for path in saved[-lost:]:
+        path.unlink()
     resumed = train(jobs(tmp_path / "killed"))
     assert [each.stacked for each in resumed] == [3, 3, 3]
     for one, other in zip(whole, resumed, strict=True):

@@ -174,11 +174,14 @@ def _grouped(members: list[Member], ranks: Ranks | None) -> Iterator[Team]:
 
 
 def _meet(members: list[Member]) -> None:
-    """Let members that were saved one after the other go back to the newest place where all of them were saved."""
+    """Let members that were saved one after the other go back to the newest place where all of them were saved.
+
+    If there is none, that is the beginning: apart from each other they would not have the bits of their stack.
+    """
     places = [m.checkpoints.files.places() if m.checkpoints.files else set() for m in members]
     common = set.intersection(*places)
-    if common and len({member.checkpoints.place for member in members}) > 1:
-        place = max(common, key=lambda each: (each.epoch, each.step))
+    if len({member.checkpoints.place for member in members}) > 1:
+        place = max(common, key=lambda each: (each.epoch, each.step), default=None)
         for member in members:
             member.checkpoints.go_back(place)
 

@@ -79,10 +79,10 @@ class TrialCheckpoints:
             )
         return saved
 
-    def go_back(self, place: Place) -> None:
-        """Take the checkpoint of an earlier place: models of a stack go on from where all of them were saved."""
+    def go_back(self, place: Place | None) -> None:
+        """Take the checkpoint of an earlier place, or none: models of a stack go on from where all were saved."""
         if self.place != place:
-            self._saved = self._read(place)
+            self._saved = None if place is None else self._read(place)
 
     @property
     def past(self) -> Past:
