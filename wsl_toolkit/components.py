@@ -394,6 +394,11 @@ class Metric(Component):
     scale: ClassVar[Literal["share", "risk", "classes"]] = "share"
     """Whether it is a mean over examples of numbers between 0 and 1, a risk, or a number of classes."""
 
+    @classmethod
+    def key(cls) -> str:
+        """Return the name under which records hold it: '<part>/<name>', with '_' for '-'."""
+        return f"{cls.part}/{cls.name.replace('-', '_')}"
+
     @abstractmethod
     def compute(self, part: Measured) -> Tensor | float | None:
         """Return the value, or None where it cannot be had."""

@@ -324,9 +324,15 @@ OWN_METRICS = {
 class _Table(Mapping[str, Measure]):
     """The toolkit's metrics and the plugins', which are loaded when the table is first read."""
 
-    @functools.cached_property
+    _of: Registry | None = None
+    _found: dict[str, Measure]
+
+    @property
     def _rows(self) -> dict[str, Measure]:
-        return {**OWN_METRICS, **plugin_metrics(load_plugins().registry)}
+        registry = load_plugins().registry
+        if self._of is not registry:
+            self._found, self._of = {**OWN_METRICS, **plugin_metrics(registry)}, registry
+        return self._found
 
     def __getitem__(self, name: str) -> Measure:
         return self._rows[name]
@@ -349,7 +355,7 @@ def plugin_metrics(registry: Registry) -> dict[str, Measure]:
         entry = registry.entry("metric", name)
         metric: Metric = registry.create("metric", name, {})
         row = Measure(
-            name=f"{metric.part}/{name.replace('-', '_')}",
+            name=metric.key(),
             label=metric.label + (" (reads clean labels)" if metric.reads == "clean labels" else ""),
             reads=metric.reads,
             better=metric.better,
