@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import attrs
 import numpy as np
@@ -60,6 +60,8 @@ class Data:
     """What the user calls each example, all different."""
     imbalance: float = 1.0
     """How many times as many examples the first class keeps as the last, of all but the test part; 1: all are kept."""
+    weights: Tensor | None = None
+    """How much each example counts in training, [n], none negative; None: all alike."""
     understood: Understanding | None = None
     """What a reader made of a user's table: how it is written, what each column is, what looks wrong."""
 
@@ -109,6 +111,8 @@ class Data:
                 f"{tuple(self.x.shape[1:])}"
             )
         self._check_ids()
+        if self.weights is not None:
+            as_weights(self.weights, len(self.x), self.name)
         for part, inputs in (("example", self.x), ("test example", self.test_x)):
             if inputs is None:
                 continue
@@ -118,7 +122,7 @@ class Data:
 
     def _check_types(self) -> None:
         """Refuse what is no tensor, set or number of the kind that everything after this counts on."""
-        for name in ("x", "y", "test_x", "test_y", "known_y"):
+        for name in ("x", "y", "test_x", "test_y", "known_y", "weights"):
             value = getattr(self, name)
             if not isinstance(value, Tensor) and (value is not None or name == "x"):
                 raise DataError(f"{self.name}: {name} must be a torch tensor, not {type(value).__name__}")
@@ -191,9 +195,28 @@ class Data:
                 digest.update(np.ascontiguousarray(tensor.numpy()).data)
         if self.candidates is not None:
             digest.update(self.candidates.content_hash.encode())
+        if self.weights is not None:
+            digest.update(b"weights" + self.weights.double().numpy().tobytes())
         if self.imbalance != 1:
             digest.update(f"imbalance {self.imbalance!r}".encode())
         return digest.hexdigest()
+
+
+def as_weights(weights: Any, n: int, name: str) -> Tensor:
+    """Return how much each of n examples counts, [n]; refuse what is no weight, and name its place."""
+    try:
+        found = torch.as_tensor(weights)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"{name}: weights must be {n} numbers, not {type(weights).__name__}") from None
+    if found.shape != (n,) or found.is_complex():
+        raise DataError(f"{name}: weights must be {n} numbers, one for each example, not of shape {tuple(found.shape)}")
+    wrong = ((found < 0) | ~torch.isfinite(found)).nonzero().flatten()
+    if len(wrong):
+        place = int(wrong[0])
+        raise DataError(f"{name}: the weight of example {place} is {float(found[place])}: it must be 0 or more")
+    if not bool((found > 0).any()):
+        raise DataError(f"{name}: all weights are 0: there is nothing to learn from")
+    return found
 
 
 def _not_finite(x: Tensor) -> str | None:

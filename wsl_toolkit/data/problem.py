@@ -119,6 +119,7 @@ def make_problem(
         num_classes=data.num_classes,
         input_shape=as_inputs(scaled.train).shape,
         class_counts=_class_counts(data, parts, clean),
+        weights=_rows(data.weights, parts.train),
         change=change,
     )
 

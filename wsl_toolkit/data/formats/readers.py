@@ -34,6 +34,7 @@ class LabelledTable(Dataset):
     )
     label_column: str | None = param(None, help="column of true labels, empty where unknown [default: label]")
     id_column: str | None = param(None, help="column that names the examples [default: id]")
+    weight_column: str | None = param(None, help="column that says how much each row counts in training, 0 or more")
     classes: tuple[str, ...] = param((), help="all classes, in order [default: those that occur, sorted]")
     classes_file: Path | None = param(None, help="a text file with all classes, one a line")
     combine: str = param(
@@ -57,6 +58,7 @@ class LabelledTable(Dataset):
             indicators=self.class_columns,
             label=self.label_column,
             id=self.id_column,
+            weight=self.weight_column,
             classes=self._classes(),
             combine=self.combine,
             separator=self.separator,
@@ -94,7 +96,7 @@ class Table(LabelledTable):
         from wsl_toolkit.data.formats import table_writing
 
         delimiter = None if self.given is None else self.given.delimiter
-        table_writing.write(data, self.file, delimiter, self.categorical)
+        table_writing.write(data, self.file, delimiter, self.categorical, self.weight_column)
 
     @property
     def file(self) -> Path:

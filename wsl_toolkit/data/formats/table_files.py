@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,6 +116,7 @@ def labels_of(file: TableFile) -> dict[str, Any]:
         "num_classes": len(names),
         "class_names": names,
         "ids": _ids(file),
+        "weights": _weights(file),
     }
 
 
@@ -232,6 +234,28 @@ def _ids(file: TableFile) -> tuple[str, ...] | None:
             raise DataError(f"{where(first[text])} and {where(row)}, column {column!r}: the same id {text!r} twice")
         first[text] = row
     return tuple(texts)
+
+
+def _weights(file: TableFile) -> Tensor | None:
+    """Return how much each row counts; refuse what is no weight by its row."""
+    column = file.layout.weight
+    if column is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = file.table.column(column)
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        wrong = [row for row, value in enumerate(values.to_pylist()) if not re.match(NUMBER, str(value))]
+        raise DataError(f"{rows_text(wrong or [0], file.where)}, column {column!r}: a weight is a number, 0 or more")
+    numbers = pc.cast(values, pa.float64()).fill_null(np.nan).to_numpy()
+    rows = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(rows):
+        raise DataError(
+            f"{rows_text(rows.tolist(), file.where)}, column {column!r}: a weight is a number, 0 or more, not "
+            f"{values[int(rows[0])].as_py()!r}"
+        )
+    return torch.from_numpy(np.array(numbers))
 
 
 def _check_numbers(table: pa.Table, categorical: Sequence[str], file: TableFile) -> None:
