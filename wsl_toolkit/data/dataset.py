@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -54,6 +55,8 @@ class Data:
     test_x: Tensor | None = None
     test_y: Tensor | None = None
     normalise: Normalisation | Preprocessor = "per-feature"
+    class_values: tuple[float, ...] | None = None
+    """The number that each class stands for, such as an age, where classes are ordered numbers; for evaluation."""
     known_y: Tensor | None = None
     """True labels where only some are known, -1 elsewhere; `y` is for complete ones."""
     ids: tuple[str, ...] | None = None
@@ -138,6 +141,9 @@ class Data:
             raise DataError(f"{self.name}: num_classes must be a whole number, not {self.num_classes!r}")
         if self.test_x is None and self.test_y is not None:
             raise DataError(f"{self.name}: there are test labels without test inputs")
+        values = self.class_values
+        if values is not None and (len(values) != self.num_classes or not all(map(math.isfinite, values))):
+            raise DataError(f"{self.name}: class_values must be {self.num_classes} finite numbers, one for each class")
         if self.class_names is not None and len(self.class_names) != self.num_classes:
             raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes")
 

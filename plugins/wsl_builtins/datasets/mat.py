@@ -207,6 +207,8 @@ def from_data(data: Data) -> dict[str, Any]:
         columns = getattr(data.normalise, "columns", ())
         if any(column.categories is not None for column in columns) or bool(torch.isnan(data.x).any()):
             raise ConfigError(f"{data.name}: a .mat file holds no categories and no missing values: use csv or parquet")
+    if data.weights is not None:
+        raise ConfigError(f"{data.name}: a .mat file in the community's layout cannot hold weights: use npz")
     variables: dict[str, Any] = {"data": data.x.numpy()}
     if data.candidates is not None:
         step = max(1, CHUNK_CELLS // data.num_classes)

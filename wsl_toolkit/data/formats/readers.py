@@ -185,6 +185,28 @@ class Xlsx(Table):
 
 
 @attrs.frozen(kw_only=True)
+class OpenMl(Dataset):
+    """A table of openml.org with true labels, such as those of the UCI repository: by its id, or its title.
+
+    It is downloaded once, by scikit-learn, and kept in the folder openml of the data directory.
+    """
+
+    name: ClassVar[str] = "openml"
+    citation: ClassVar[str] = "Vanschoren, van Rijn, Bischl, Torgo (SIGKDD Explorations 2013)"
+
+    id: int | None = param(None, help="the table's number at openml.org, such as 61 for iris", ge=1)
+    title: str | None = param(None, help="the table's title there, instead of its number")
+    version: int | None = param(None, help="which version of a title [default: the active one]", ge=1)
+    target: str | None = param(None, help="the column of true labels [default: the one that openml.org names]")
+
+    def load(self, data_dir: Path) -> Data:
+        """Read the table, from what was downloaded before or from the network."""
+        from wsl_toolkit.data.formats import openml_tables
+
+        return openml_tables.read(self.id, self.title, self.version, self.target, data_dir)
+
+
+@attrs.frozen(kw_only=True)
 class ImageFolder(LabelledTable):
     """A folder of images: a folder for each class, or a table of candidate sets that names each image by its file.
 
