@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.errors import DataError, LabelError
+from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets, check_labels
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Data:
     """What the user calls each example, all different."""
     imbalance: float = 1.0
     """How many times as many examples the first class keeps as the last, of all but the test part; 1: all are kept."""
+    annotators: tuple[Annotator, ...] = ()
+    """What each of several annotators said, where the candidate sets are made of that."""
     weights: Tensor | None = None
     """How much each example counts in training, [n], none negative; None: all alike."""
     understood: Understanding | None = None
@@ -114,6 +117,7 @@ class Data:
                 f"{tuple(self.x.shape[1:])}"
             )
         self._check_ids()
+        self._check_annotators()
         if self.weights is not None:
             as_weights(self.weights, len(self.x), self.name)
         for part, inputs in (("example", self.x), ("test example", self.test_x)):
@@ -166,6 +170,18 @@ class Data:
                 if name in seen:
                     raise DataError(f"{self.name}: examples {seen[name]} and {row} have the same id {name!r}")
                 seen[name] = row
+
+    def _check_annotators(self) -> None:
+        names = [one.name for one in self.annotators]
+        if len(set(names)) != len(names):
+            raise DataError(f"{self.name}: two annotators are called {max(names, key=names.count)!r}")
+        for one in self.annotators:
+            sizes = (len(one.sets), one.sets.num_classes, tuple(one.answered.shape))
+            if sizes != (len(self.x), self.num_classes, (len(self.x),)):
+                raise DataError(
+                    f"{self.name}: annotator {one.name!r} has {sizes[0]} sets of {sizes[1]} classes, for {len(self.x)} "
+                    f"examples and {self.num_classes} classes"
+                )
 
     def with_candidates(self, candidates: CandidateSets) -> Data:
         """Return the same data with these candidate sets to learn from; its true labels are then for evaluation."""

@@ -149,6 +149,8 @@ def from_data(data: Data) -> dict[str, Any]:
     """Return the arrays of an archive, or say what of the data it could not hold."""
     import numpy as np
 
+    if data.annotators:
+        raise ConfigError(f"{data.name}: an .npz file cannot hold what each annotator said: leave them out first")
     if not isinstance(data.normalise, str):
         raise ConfigError(f"{data.name}: an .npz file cannot hold a table's columns: use csv or parquet")
     labels = data.y if data.y is not None else data.known_y

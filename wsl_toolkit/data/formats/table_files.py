@@ -28,6 +28,7 @@ from wsl_toolkit.data.formats.text_dialect import Given, detect
 from wsl_toolkit.data.formats.understanding import understand
 from wsl_toolkit.data.table_schema import MISSING, TableSchema, Where, text_or_null
 from wsl_toolkit.errors import DataError, LabelError, did_you_mean
+from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def to_data(file: TableFile, name: str) -> Data:
     schema = TableSchema.infer(features, categorical=layout.categorical)
     x = schema.encode(features, file.where)
     understood = understand(file, schema, x, labelled["candidates"])
-    return Data(name=name, x=x, normalise=schema, understood=understood, **labelled)
+    people = annotators_of(file, labelled["class_names"])
+    return Data(name=name, x=x, normalise=schema, understood=understood, annotators=people, **labelled)
 
 
 def labels_of(file: TableFile) -> dict[str, Any]:
@@ -150,6 +152,23 @@ def _combined(columns: Sequence[set_text.SetColumn], names: Sequence[str], how: 
             ) from None
         done += len(mask)
         yield mask
+
+
+def annotators_of(file: TableFile, names: Sequence[str]) -> tuple[Annotator, ...]:
+    """Return what each of several columns of candidate sets says by itself."""
+    layout, where = file.layout, file.where
+    if len(layout.candidates) < 2:
+        return ()
+    return tuple(
+        Annotator.from_chunks(
+            name,
+            set_text.read_column(file.table.column(name), name, where, layout.separator).masks(names, where),
+            file.table.num_rows,
+            len(names),
+            names,
+        )
+        for name in layout.candidates
+    )
 
 
 def _candidates(file: TableFile) -> CandidateSets:

@@ -34,6 +34,8 @@ def write(
     import pyarrow as pa
 
     columns = columns_of(data)
+    if data.annotators:
+        raise ConfigError(f"{data.name}: a table of one column of sets would lose the annotators: leave them out first")
     if data.weights is not None:
         if weight is None or weight in columns:
             raise ConfigError(f"{data.name} has weights: name a column for them (weight_column) that is not there yet")
