@@ -5,12 +5,14 @@ Run as `python docs/generate_plugin_pages.py`; a test runs it too and fails if t
 
 from __future__ import annotations
 
+import ast
 import enum
 import hashlib
 import importlib
 import inspect
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,7 @@ def _describe_class(path: str, cls: type) -> list[str]:
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("wsl_toolkit"):
             members |= {name: f"    {name}: {_plain(kind)}" for name, kind in _annotations(base).items()}
+            members |= {name: f"    attribute {name}" for name in _set_on_instances(base) if name not in members}
             members |= {name: text for name, value in vars(base).items() if (text := _describe_member(name, value))}
     return lines + [members[name] for name in sorted(members) if not name.startswith("_")]
 
@@ -82,6 +85,27 @@ def _annotations(cls: type) -> dict[str, str]:
     fields = set(getattr(cls, "__slots__", ())) | set(vars(cls).get("__annotations__", {}))
     kinds = vars(cls).get("__annotations__", {})
     return {name: kinds[name] for name in sorted(fields) if name in kinds}
+
+
+def _set_on_instances(cls: type) -> list[str]:
+    """Return the public attributes that a class's own functions give `self`, which no annotation of the class names."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    targets = (
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for target in (each.elts if isinstance(each, ast.Tuple) else [each])
+    )
+    found = {
+        target.attr
+        for target in targets
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    }
+    return sorted(name for name in found if not name.startswith("_"))
 
 
 def _describe_member(name: str, value: Any) -> str | None:

@@ -48,6 +48,26 @@ class Straight(Backbone):
 
         return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_classes))
 '''
+ZERO = SOURCE.replace("return SCALE *", "return 0 *")
+"""The same with a loss of nothing."""
+METRIC = '''
+from typing import ClassVar
+import attrs
+from wsl_toolkit import Metric
+
+
+@attrs.frozen(kw_only=True)
+class Sureness(Metric):
+    """How sure the model is of its answers to held-out examples."""
+
+    name: ClassVar[str] = "sureness"
+    label: ClassVar[str] = "sureness"
+    reads: ClassVar[str] = "candidates"
+    better: ClassVar[str] = "higher"
+
+    def compute(self, part):
+        return part.logits.softmax(-1).amax(-1).mean()
+'''
 PLUGIN = """
 from wsl_toolkit import hookimpl
 from wsl_bent.parts import Bent, Straight
@@ -65,15 +85,29 @@ def wsl_register_backbones():
     return [Straight]
 """
 
+METRIC_HOOK = """
+
+@hookimpl
+def wsl_register_metrics():
+    from wsl_bent.marks import Sureness
+
+    return [Sureness]
+"""
+
 
 class ChangingPlugin:
-    """The distribution wsl-bent, with an estimator `bent` and a backbone `straight`, below a folder on the path."""
+    """The distribution wsl-bent, with an estimator `bent` and a backbone `straight`, below a folder on the path.
+
+    Where it is installed with a `metric`, it has a metric `sureness` too, in a module of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.package = folder / "wsl_bent"
 
-    def install(self, version: str = "1.0", source: str = SOURCE, scale: str = "SCALE = 1.0\n") -> None:
+    def install(
+        self, version: str = "1.0", source: str = SOURCE, scale: str = "SCALE = 1.0\n", metric: str = ""
+    ) -> None:
         """Install a version, in the place of any other."""
         self._remove()
         self.package.mkdir(parents=True)
@@ -81,7 +115,9 @@ class ChangingPlugin:
         about.mkdir()
         (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: wsl-bent\nVersion: {version}\n")
         (about / "entry_points.txt").write_text("[wsl_toolkit]\nbent = wsl_bent\n")
-        (self.package / "__init__.py").write_text(PLUGIN)
+        (self.package / "__init__.py").write_text(PLUGIN + (METRIC_HOOK if metric else ""))
+        if metric:
+            (self.package / "marks.py").write_text(metric)
         (self.package / "parts.py").write_text(source)
         (self.package / "scales.py").write_text(scale)
         self.forget()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests.changing_plugin import ChangingPlugin
+
 DATA_DIR = pytest.StashKey[Path | None]()
 LONGEST_FIRST = (
     "faults/test_stores.py",
@@ -138,3 +140,15 @@ def fresh_database_in(shared_by_workers: Callable[..., Path]) -> Callable[[Path]
 def fresh_database(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
     """An empty database in this test's own directory."""
     fresh_database_in(tmp_path)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChangingPlugin]:
+    """A plugin that is installed, and that a test may change, upgrade and uninstall."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    changing = ChangingPlugin(site)
+    changing.install()
+    yield changing
+    changing.uninstall()

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     )
     from wsl_toolkit.data.dataset import Data
     from wsl_toolkit.hookspecs import hookimpl
+    from wsl_toolkit.labels.annotators import Annotator
     from wsl_toolkit.labels.candidate_sets import CandidateSets
     from wsl_toolkit.runs.listing import runs
 
 _HOME = {
+    "Annotator": "labels.annotators",
     "AuditReport": "api.own_data",
     "Backbone": "components",
     "Callback": "components",
@@ -86,6 +88,7 @@ _HOME = {
 
 __all__ = [
     "API_VERSION",
+    "Annotator",
     "AuditReport",
     "Backbone",
     "Callback",

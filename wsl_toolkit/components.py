@@ -59,6 +59,8 @@ class Need:
 
     gives: str
     provider: Literal["labels", "data", "network", "loop"]
+    key: str | None = None
+    """The name under which `state` holds it whenever a loss is computed; None where it holds nothing more."""
     stacks: bool = False
     """Whether models that need it can be trained as one stack."""
     splits: bool = True
@@ -71,28 +73,50 @@ NEEDS = {
         gives="logits and features are those of a weakly augmented copy of the batch, not of the batch itself",
         provider="network",
     ),
-    "second_view": Need(gives="state['view_logits']: logits of an augmented copy of the batch", provider="network"),
-    "third_view": Need(gives="state['third_logits']: logits of yet another augmented copy", provider="network"),
+    "second_view": Need(
+        gives="state['view_logits']: logits of an augmented copy of the batch", key="view_logits", provider="network"
+    ),
+    "third_view": Need(
+        gives="state['third_logits']: logits of yet another augmented copy", key="third_logits", provider="network"
+    ),
     "features": Need(
         gives="state['features']: what the network's last layer sees; 'view_features' with a second view",
+        key="features",
         provider="network",
     ),
     "mixed": Need(
         gives="state['mixed_logits'], 'mixed_partner', 'mixed_share': λx + (1-λ)x' for another x' of the batch",
+        key="mixed_logits",
         provider="network",
         splits=False,
     ),
     "momentum": Need(
         gives="state['momentum_logits'] (and 'momentum_features'): a slow copy of the network, without gradient",
+        key="momentum_logits",
         provider="network",
     ),
     "momentum_view": Need(
         gives="the slow copy sees an augmented copy of the batch that nothing else sees", provider="network"
     ),
-    "epoch": Need(gives="state['epoch']: the number of epochs behind, a scalar", provider="loop", stacks=True),
-    "index": Need(gives="state['index']: the place of each example in the training part", provider="data", stacks=True),
+    "epoch": Need(
+        gives="state['epoch']: the number of epochs behind, a scalar", key="epoch", provider="loop", stacks=True
+    ),
+    "index": Need(
+        gives="state['index']: the place of each example in the training part",
+        key="index",
+        provider="data",
+        stacks=True,
+    ),
     "class_prior": Need(
         gives="state['class_prior']: the share of each class if every candidate of a set were equally likely",
+        key="class_prior",
+        provider="data",
+        stacks=True,
+    ),
+    "weights": Need(
+        gives="state['weights']: how much each example of the batch counts, 1 on average over the training part; one "
+        "that asks weighs its losses by itself",
+        key="weights",
         provider="data",
         stacks=True,
     ),
@@ -104,10 +128,12 @@ NEEDS = {
     "two_networks": Need(
         gives="state['second_logits'] (and 'second_features'): a second network with its own initialisation, trained "
         "with the first; together they predict",
+        key="second_logits",
         provider="network",
     ),
     "seed": Need(
         gives="state['seed']: a fresh whole number, from which a function may draw what is random",
+        key="seed",
         provider="network",
         splits=False,
     ),
@@ -393,6 +419,11 @@ class Metric(Component):
     """The part that it is measured on; the test part has no candidate sets."""
     scale: ClassVar[Literal["share", "risk", "classes"]] = "share"
     """Whether it is a mean over examples of numbers between 0 and 1, a risk, or a number of classes."""
+
+    @classmethod
+    def key(cls) -> str:
+        """Return the name under which records hold it: '<part>/<name>', with '_' for '-'."""
+        return f"{cls.part}/{cls.name.replace('-', '_')}"
 
     @abstractmethod
     def compute(self, part: Measured) -> Tensor | float | None:

@@ -266,13 +266,14 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             candidates=CandidateSets.from_mask(mask),
             num_classes=mask.shape[1],
             normalise=normalise if before is None else before,
+            weights=weights,
         )
         if data.candidates is not None and len(data.candidates.labelled()) == 0:
             raise ValueError("every candidate set holds all classes: there is nothing to learn from")
         train_part, held_out = self._parts(len(X), seed)
         problem = fitting.make_own_problem(data, train_part, held_out)
         job = TrainingJob(
-            problem=attrs.evolve(problem, weights=None if weights is None else weights[train_part]),
+            problem=problem,
             estimator=estimator,
             backbone=backbone if before is None else _Continued(weights=before.network.state_dict(), backbone=backbone),
             training=training,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from wsl_toolkit.data.problem import CleanLabels, Problem
 from wsl_toolkit.errors import ConfigError, LabelError, WslError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.random_streams import stream, stream_seed
+from wsl_toolkit.testing.small_training import MeanLoss
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import batch_sizes
 from wsl_toolkit.training.train import TrainingJob, train
@@ -243,3 +245,29 @@ def test_a_wrong_name_or_parameter_has_the_command_line_s_message() -> None:
     with pytest.raises(LabelError, match="120 candidate sets for 119 inputs"):
         wsl.PartialLabelDataset(torch.zeros(N - 1, D), sets)
     assert float(wsl.risk("supervised", wsl.CandidateSets.from_labels(y, K))(torch.randn(3, K), torch.arange(3))) > 0
+
+
+def test_a_method_that_looks_at_all_logits_after_an_epoch_is_given_them() -> None:
+    @attrs.frozen(kw_only=True)
+    class LooksBack(MeanLoss):
+        """Keeps the most likely class of every example that says something."""
+
+        name: ClassVar[str] = "looks-back"
+        needs: ClassVar[frozenset[str]] = frozenset({"all_logits"})
+        stackable: ClassVar[bool] = False
+
+        def init_state(self, candidates: Tensor) -> dict[str, Tensor]:
+            return {"likely": torch.full((len(candidates),), -1)}
+
+        def after_epoch(self, candidates: Tensor, state: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {"likely": state["all_logits"].argmax(1)}
+
+    sets = wsl.CandidateSets.from_sets([[0], [0, 1, 2], [1, 2]], 3)
+    risk = wsl.risk(LooksBack(), sets)
+    logits = torch.tensor([[3.0, 0, 0], [0, 0, 3], [0, 3, 0]])
+    assert torch.isfinite(risk(logits[[0, 2]], torch.tensor([0, 2])))
+    with pytest.raises(ConfigError, match=r"needs the logits of all examples after an epoch: call risk.end_epoch"):
+        risk.end_epoch()
+    risk.end_epoch(logits)
+    assert risk.get_buffer("row_likely").tolist() == [0, -1, 1], "a full set says nothing, and is left alone"
+    assert "risk.end_epoch(all_logits)" in risk.describe()

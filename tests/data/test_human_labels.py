@@ -57,6 +57,11 @@ def test_plcifar10_is_combined_as_its_variants_say(plcifar, values, expected):
     assert data.candidates is not None
     assert data.candidates.to_sets()[:3] == [sorted(s) for s in expected]
     assert data.candidates.to_sets()[3] == list(range(10)), "an image without a set is unlabelled"
+    assert [one.name for one in data.annotators] == [f"annotator {k}" for k in range(4)]
+    for place, one in enumerate(data.annotators):
+        said = {image: sets[place] for image, sets in VOTES.items() if place < len(sets)}
+        assert one.answered.nonzero().flatten().tolist() == sorted(said)
+        assert {image: set(one.sets.to_sets()[image]) for image in said} == {i: set(s) for i, s in said.items()}
     assert data.y is not None
     assert data.y[:10].tolist() == list(range(10))
     assert data.test_x is not None

@@ -183,3 +183,18 @@ def test_a_table_is_refused_and_nothing_is_left(tmp_path):
     with pytest.raises(ConfigError, match="use csv or parquet"):
         Npz(path=tmp_path / "t.npz").write(data, HERE)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_survive_being_written_and_nonsense_is_refused(tmp_path):
+    data = Data(
+        name="w",
+        x=torch.zeros(3, 2),
+        candidates=CandidateSets.from_sets([[0], [1], [0, 1]], 3),
+        num_classes=3,
+        weights=torch.tensor([1.0, 0.0, 2.5]),
+    )
+    Npz(path=tmp_path / "w.npz").write(data, tmp_path)
+    assert Npz(path=tmp_path / "w.npz").load(tmp_path).weights.tolist() == [1.0, 0.0, 2.5]
+    np.savez(tmp_path / "bad.npz", x=np.zeros((3, 2)), y=np.array([0, 1, 2]), weights=np.array([["1"]]))
+    with pytest.raises(DataError, match=r"bad\.npz: array weights must be a vector of numbers"):
+        Npz(path=tmp_path / "bad.npz").load(tmp_path)

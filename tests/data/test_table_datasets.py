@@ -198,3 +198,41 @@ def test_no_damage_to_a_parquet_file_ends_in_a_traceback(tmp_path, places, cut):
     pq.write_table(pa.table({"x": [1.0, None], "c": ["u", "v"], "candidates": [["a", "b"], ["a"]]}), path)
     damage(path, places, cut)
     assert loads_or_says_why(Parquet(path=path), HERE)
+
+
+WEIGHED = "a,candidates,trust\n1,x|y,2\n2,y|z,0.5\n3,x,0\n"
+
+
+def test_a_column_of_weights_is_no_feature_and_says_how_much_each_row_counts(tmp_path):
+    data = csv_of(tmp_path, WEIGHED, weight_column="trust").load(HERE)
+    assert data.weights.tolist() == [2.0, 0.5, 0.0]
+    assert data.x.shape == (3, 1)
+    assert {column.name: column.role for column in data.understood.columns}["trust"] == "weight"
+    assert csv_of(tmp_path, WEIGHED).load(HERE).weights is None
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("-1", r"row 1, column 'trust': a weight is a number, 0 or more, not -1"),
+        ("", r"row 1, column 'trust': a weight is a number, 0 or more, not None"),
+        ("much", r"row 1, column 'trust': a weight is a number, 0 or more"),
+    ],
+)
+def test_what_is_no_weight_is_named_by_row(tmp_path, value, says):
+    with pytest.raises(DataError, match=says):
+        csv_of(tmp_path, WEIGHED.replace("x|y,2", f"x|y,{value}"), weight_column="trust").load(HERE)
+    with pytest.raises(DataError, match=r"there is no column 'trusted'.* Did you mean 'trust'"):
+        csv_of(tmp_path, WEIGHED, weight_column="trusted").load(HERE)
+
+
+@pytest.mark.parametrize("kind", [Csv, Parquet])
+def test_weights_survive_being_written_under_a_name_or_are_refused(tmp_path, kind):
+    data = csv_of(tmp_path, WEIGHED, weight_column="trust").load(HERE)
+    again = kind(path=tmp_path / f"again.{kind.name}", weight_column="trust")
+    again.write(data, HERE)
+    assert torch.equal(again.load(HERE).weights, data.weights)
+    for name in (None, "a"):
+        with pytest.raises(ConfigError, match="has weights: name a column for them"):
+            kind(path=tmp_path / f"lost.{kind.name}", weight_column=name).write(data, HERE)
+    assert not (tmp_path / f"lost.{kind.name}").exists()

@@ -103,3 +103,12 @@ def test_arrays_that_are_no_forest_are_refused(name, value, why):
     del arrays[name]
     with pytest.raises(ValueError, match="trees have the arrays"):
         trees.TreeEnsemble.load(arrays, 3, 4)
+
+
+def test_weights_of_examples_move_what_trees_believe_and_equal_ones_change_nothing():
+    x, y, sets = quadrants(200)
+    boosting = trees.Boosting(max_iter=10)
+    plain, alike = (trees.grow(x, sets, boosting, counts=c).ensembles[-1] for c in (None, torch.ones(200)))
+    assert torch.equal(plain(x), alike(x))
+    heavy = trees.grow(x, sets, boosting, counts=1 + 50.0 * (y == 0)).ensembles[-1]
+    assert float(heavy(x).softmax(1)[:, 0].mean()) > float(plain(x).softmax(1)[:, 0].mean()) + 0.05

@@ -55,3 +55,19 @@ def test_built_ins_and_examples_use_the_public_surface_alone(generator: ModuleTy
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wsl_toolkit"):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             assert names <= public, f"not public: {sorted(names - public)}"
+
+
+def test_attributes_that_functions_set_are_part_of_the_surface(generator: ModuleType) -> None:
+    class Public:
+        def __init__(self) -> None:
+            self.declared = 1
+            self.shown, self._hidden = 1, 2
+
+        def fit(self) -> None:
+            self.fitted_: float = 1.0
+
+    assert generator._set_on_instances(Public) == ["declared", "fitted_", "shown"]
+    surface = generator.surface().split("class ")
+    (extended,) = [part for part in surface if part.startswith("wsl_toolkit.networks.Extended(")]
+    for name in ("network", "second", "decay", "needs"):
+        assert f"    attribute {name}\n" in extended, name

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.changing_plugin import SOURCE, ChangingPlugin
+from tests.changing_plugin import METRIC, SOURCE, ZERO, ChangingPlugin
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import CheckpointError
+from wsl_toolkit.plugins.code_identity import named_in
+from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.folder import KILLED, find_folder
 from wsl_toolkit.runs.tracked_trial import TrackedTrial
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.training.checkpoints import Checkpoints, Place
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
-ZERO = SOURCE.replace("return SCALE *", "return 0 *")
 Wsl = Callable[..., Result]
-
-
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChangingPlugin]:
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(site))
-    changing = ChangingPlugin(site)
-    changing.install()
-    yield changing
-    changing.uninstall()
 
 
 @pytest.fixture
@@ -49,6 +39,10 @@ def wsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_database: None) -
 @pytest.fixture
 def stopped(wsl: Wsl, plugin: ChangingPlugin, monkeypatch: pytest.MonkeyPatch) -> str:
     """A run that was stopped in its third epoch of three, the second being saved."""
+    return stop_a_run(wsl, monkeypatch)
+
+
+def stop_a_run(wsl: Wsl, monkeypatch: pytest.MonkeyPatch, *more: str) -> str:
     end = TrackedTrial.on_epoch_end
 
     def stop(self: TrackedTrial, record: Any) -> None:
@@ -59,7 +53,7 @@ def stopped(wsl: Wsl, plugin: ChangingPlugin, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(TrackedTrial, "on_epoch_end", stop)
         components = ("--estimator", "bent", "--backbone", "straight")
-        done = wsl("run", *components, "--epochs", "3", "--batch-size", "512", "--checkpoint-every", "1")
+        done = wsl("run", *components, "--epochs", "3", "--batch-size", "512", "--checkpoint-every", "1", *more)
     assert done.exit_code == 130, done.output
     (folder,) = Path("wsl-runs/runs").iterdir()
     return folder.name
@@ -143,6 +137,29 @@ def test_a_checkpoint_of_other_code_is_refused_by_itself(plugin: ChangingPlugin,
     assert TrialCheckpoints(files, codes=[code, other]).place == Place(epoch=2)
     with pytest.raises(CheckpointError, match=r"written by other code \(toolkit: .* → wsl-toolkit 9\.9\)"):
         TrialCheckpoints(files, codes=[other])
+
+
+def test_a_plugins_metric_is_part_of_the_code_where_it_decides_which_model_is_kept(plugin: ChangingPlugin) -> None:
+    plugin.install(metric=METRIC)
+    registry = load_plugins().registry
+    monitored = {"monitor": "validation/sureness"}
+    assert named_in(monitored, registry) == ()
+    assert named_in({"monitor": "validation/covering_rate", "keep": "best"}, registry) == ()
+    for decides in ({"keep": "best"}, {"patience": 3}):
+        assert named_in(monitored | decides, registry) == (("metric", "sureness"),)
+
+
+def test_a_run_that_keeps_the_best_epoch_by_another_metric_is_refused(
+    wsl: Wsl, plugin: ChangingPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin.install(metric=METRIC)
+    run = stop_a_run(wsl, monkeypatch, "--monitor", "validation/sureness", "--keep", "best")
+    plugin.install(metric=METRIC.replace(".amax(-1)", ".amin(-1)"))
+    refused = wsl("run", "--resume", run)
+    assert refused.exit_code == 2
+    assert "metric sureness: wsl-bent 1.0 (source " in refused.stderr
+    plugin.install()
+    assert "needs metric 'sureness', which wsl-bent 1.0 provided" in wsl("run", "--resume", run).stderr
 
 
 def test_other_code_without_a_run_to_go_on_with_is_a_mistake(wsl: Wsl) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 from click.testing import CliRunner, Result
 
-from tests.changing_plugin import SOURCE, ChangingPlugin
+from tests.changing_plugin import METRIC, SOURCE, ZERO, ChangingPlugin
 from wsl_toolkit.cli import main
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.errors import InterruptedRunError
@@ -37,19 +37,7 @@ STUDY: dict[str, Any] = {
     "settings": [{"dataset": "digits", "generator": "mcl-skewed", "backbone": "straight"}],
     "methods": ["bent"],
 }
-ZERO = SOURCE.replace("return SCALE *", "return 0 *")
 Wsl = Callable[..., Result]
-
-
-@pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChangingPlugin]:
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(site))
-    changing = ChangingPlugin(site)
-    changing.install()
-    yield changing
-    changing.uninstall()
 
 
 @pytest.fixture
@@ -278,6 +266,74 @@ def test_without_the_plugin_the_report_has_its_numbers_and_resume_names_the_dist
         assert refused.exit_code == 2
         assert "wsl-bent 1.0 provided" in refused.stderr
         assert 'pip install "wsl-bent==1.0"' in refused.stderr
+
+
+LESS_SURE = METRIC.replace(".amax(-1)", ".amin(-1)")
+SURE = {**STUDY, "selection": {"rule": "sureness"}}
+
+
+def test_a_plugins_metric_that_selects_is_part_of_the_code_of_results(here: Path, plugin: ChangingPlugin) -> None:
+    plugin.install(metric=METRIC)
+    start(SURE)
+    made_by = codes()
+    assert "4 runs kept, 0 runs to be computed" in start(SURE)
+    plugin.install(metric=METRIC.replace("return part", "# the same\n        return part"))
+    assert "4 runs kept, 0 runs to be computed" in start(SURE)
+    plugin.install(metric=LESS_SURE)
+    said = start(SURE)
+    assert "4 results were made by other code than is installed; computed anew" in said
+    assert re.search(
+        r"metric sureness: wsl-bent 1\.0 \(source \w+\) → wsl-bent 1\.0 \(source \w+\) \(4 results\)", said
+    )
+    assert "estimator bent" not in said
+    assert codes().isdisjoint(made_by)
+    # The search's two jobs keep their names; it now chooses another point, whose two trials are others.
+    assert len({name.partition(".")[0] for name in files()}) == 6
+
+
+def test_a_metric_that_selects_nothing_is_no_part_of_the_code(here: Path, plugin: ChangingPlugin) -> None:
+    plugin.install(metric=METRIC)
+    start()
+    plugin.install(metric=LESS_SURE)
+    assert "4 runs kept, 0 runs to be computed" in start()
+    nothing_searched = {key: value for key, value in SURE.items() if key != "search"}
+    start(nothing_searched)
+    plugin.install(metric=METRIC)
+    assert "2 runs kept, 0 runs to be computed" in start(nothing_searched)
+
+
+def test_without_the_plugin_whose_metric_selected_the_report_has_its_numbers(wsl: Wsl, plugin: ChangingPlugin) -> None:
+    plugin.install(metric=METRIC.replace('"higher"', '"lower"'))
+    start(SURE)
+    before = json.loads(wsl("report", "bent", "--json").stdout)
+    plugin.uninstall()
+    shown = wsl("report", "bent", "--json")
+    assert shown.exit_code == 0, shown.stderr
+    after = json.loads(shown.stdout)
+    assert after["cells"] == before["cells"]
+    assert after["tables"] == before["tables"], "the search's choice and its remarks too"
+    refused = wsl("study", "resume", "bent", "--executor", "inline")
+    assert refused.exit_code == 2
+    assert 'pip install "wsl-bent==1.0"' in refused.stderr
+    plugin.install()  # all that is missing now is the metric
+    refused = wsl("study", "resume", "bent", "--executor", "inline")
+    assert refused.exit_code == 2
+    assert "study bent needs metric 'sureness', which wsl-bent 1.0 provided" in refused.stderr
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"name": 3}', '{"rule": "sureness"}'])
+def test_a_damaged_record_of_the_metric_says_that_the_rule_is_not_known(
+    wsl: Wsl, plugin: ChangingPlugin, content: str
+) -> None:
+    plugin.install(metric=METRIC)
+    folder = StudyFolder(Path("wsl-runs"), "bent")
+    folder.create()
+    folder.write_study(from_dict(SURE, "test"))
+    (folder.path / "rule.json").write_text(content)
+    plugin.uninstall()
+    refused = wsl("report", "bent")
+    assert refused.exit_code == 2
+    assert "or a metric of a plugin that is installed, not 'sureness'" in refused.stderr
 
 
 def test_results_of_release_0_1_count_as_made_by_other_code(here: Path, plugin: ChangingPlugin) -> None:

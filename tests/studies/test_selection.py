@@ -20,11 +20,11 @@ from wsl_toolkit.data.problem import make_problem
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.cells import CellState, cell_state
-from wsl_toolkit.studies.description import Selection
 from wsl_toolkit.studies.driver import StudyError
 from wsl_toolkit.studies.executor import Inline
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, Job, JobResult, make_job
 from wsl_toolkit.studies.parsing import from_dict
+from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.studies.selection import Scored, SelectionError, at_edge, best, near_best, score, standard_error
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task

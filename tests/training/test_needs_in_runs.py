@@ -157,18 +157,35 @@ class Everybody(MeanLoss):
         return {"visits": state["visits"].mean()}
 
 
+@attrs.frozen(kw_only=True)
+class Heaviest(MeanLoss):
+    """Learns from the heavier half of each batch: what it makes of weights no mean over examples could."""
+
+    name: ClassVar[str] = "heaviest"
+    needs: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+    def objective(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        heavy = (state["weights"] >= state["weights"].median()).to(logits.dtype)
+        return (heavy * self.loss(logits, candidates, state)).sum() / heavy.sum()
+
+
 def half_unlabelled() -> Problem:
     problem = small_problem()
     mask = problem.train_candidates.mask()
     mask[::2] = True
-    return attrs.evolve(problem, train_candidates=CandidateSets.from_mask(mask))
+    weights = torch.rand(EXAMPLES, generator=torch.Generator().manual_seed(5))
+    return attrs.evolve(problem, train_candidates=CandidateSets.from_mask(mask), weights=weights)
 
 
 def a_trainer(estimator: Estimator, problem: Problem | None = None) -> Trainer:
     return make_trainer(problem or small_problem(), estimator, Hidden(), SHORT, 0)
 
 
-@pytest.mark.parametrize("estimator", [Pair(), Balanced(), Means(), Indexed(), Everybody()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "estimator",
+    [Pair(), Balanced(), Means(), Indexed(), Everybody(), Heaviest()],
+    ids=lambda each: each.name,
+)
 def test_a_training_is_resumed_to_the_same_bits(estimator: Estimator, tmp_path: Path) -> None:
     def checkpoints(problem: Problem) -> TrialCheckpoints:
         return TrialCheckpoints(Checkpoints(tmp_path, every=1), {"job": "a"})

@@ -15,7 +15,7 @@ import torch
 from wsl_toolkit.api.components import described, make_component, registry_with
 from wsl_toolkit.components import Dataset, Generator
 from wsl_toolkit.data import loading
-from wsl_toolkit.data.dataset import Data, Normalisation, transform_inputs
+from wsl_toolkit.data.dataset import Data, Normalisation, as_weights, transform_inputs
 from wsl_toolkit.data.formats import sources
 from wsl_toolkit.data.given import Given
 from wsl_toolkit.errors import ConfigError, DataError
@@ -84,11 +84,13 @@ def make_data(
     classes: Sequence[Any] | None = None,
     name: str = "data",
     normalise: Normalisation = "per-feature",
+    weights: Any = None,
 ) -> Data:
     """Make data of arrays: inputs [n, …] with candidate sets, true labels (to evaluate, or to draw sets for), or both.
 
     `sets` are CandidateSets, a 0/1 matrix [n, K], a list of sets of classes, or texts such as "cat|dog"; labels are
-    numbers or names. `classes` gives the order of the classes, or the names of a matrix's columns.
+    numbers or names. `classes` gives the order of the classes, or the names of a matrix's columns; `weights` [n] say
+    how much each example counts in training.
     """
     known = None if classes is None else list(classes)
     if sets is None and y is None:
@@ -105,9 +107,10 @@ def make_data(
     tested, known = _labels(test_y, known, name)
     assert known is not None
     names = None if all(isinstance(each, int | np.integer) for each in known) else tuple(map(str, known))
+    inputs = _inputs(x, name)
     return Data(
         name=name,
-        x=_inputs(x, name),
+        x=inputs,
         y=labels,
         candidates=candidates.named(names) if candidates is not None else None,
         num_classes=len(known),
@@ -115,6 +118,7 @@ def make_data(
         test_x=None if test_x is None else _inputs(test_x, name),
         test_y=tested,
         normalise=normalise,
+        weights=None if weights is None else as_weights(weights, len(inputs), name),
     )
 
 

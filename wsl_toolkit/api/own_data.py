@@ -66,6 +66,23 @@ class AuditReport:
 
         return pd.DataFrame([each.to_dict() for each in self.found.recommendations])
 
+    def annotators(self) -> pd.DataFrame:
+        """Return a row an annotator: answers, sizes, reliability with its interval; none where they are not apart."""
+        return self._of_annotators("people")
+
+    def agreements(self) -> pd.DataFrame:
+        """Return a row a pair of annotators: how often their sets have a class in common, and how much of them."""
+        return self._of_annotators("agreements")
+
+    def look_next(self) -> pd.DataFrame:
+        """Return the examples from which one more answer is expected to tell most, and whose."""
+        return self._of_annotators("look_next")
+
+    def _of_annotators(self, what: str) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame([] if self.found.annotators is None else self.found.annotators.to_dict()[what])
+
     def figures(self) -> dict[str, Any]:
         """Return the plots as matplotlib figures: sizes, classes, companions."""
         counts = self.found.counts

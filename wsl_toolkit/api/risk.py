@@ -10,7 +10,6 @@ for x, _, index in DataLoader(wsl.PartialLabelDataset(x, candidates), batch_size
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,22 +21,25 @@ from torch.utils.data import Dataset as TorchDataset
 from wsl_toolkit import networks
 from wsl_toolkit.api.components import make_component
 from wsl_toolkit.components import NEEDS, Estimator, State
+from wsl_toolkit.data.dataset import as_weights
 from wsl_toolkit.errors import ConfigError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training.engine import frozen_running_statistics
-from wsl_toolkit.training.risk import Risk
+from wsl_toolkit.training.risk import WEIGHT, Risk
 
 Output = Tensor | tuple[Tensor, State]
 """What a network returns: logits, or, of an extended network in training, logits and extras."""
 
 
-def risk(estimator: str | Estimator, candidates: Any, **parameters: Any) -> PartialLabelRisk:
+def risk(estimator: str | Estimator, candidates: Any, *, weights: Any = None, **parameters: Any) -> PartialLabelRisk:
     """Return an estimator's risk on some examples' candidate sets, as a module for a training loop of your own.
 
     `estimator` is a name or a component, `parameters` are the named one's own. `candidates` are `CandidateSets`, a 0/1
-    matrix [n, K], or a list of sets of class numbers.
+    matrix [n, K], or a list of sets of class numbers; `weights` [n] say how much each example counts.
     """
-    return PartialLabelRisk(make_component("estimator", estimator, parameters), as_candidates(candidates))
+    sets = as_candidates(candidates)
+    counts = None if weights is None else as_weights(weights, len(sets), "risk")
+    return PartialLabelRisk(make_component("estimator", estimator, parameters), sets, counts)
 
 
 class PartialLabelRisk(Risk):
@@ -48,13 +50,13 @@ class PartialLabelRisk(Risk):
 
     epochs_done: Tensor
 
-    def __init__(self, estimator: Estimator, candidates: CandidateSets) -> None:
+    def __init__(self, estimator: Estimator, candidates: CandidateSets, weights: Tensor | None = None) -> None:
         if estimator.reads_true_labels() and bool((candidates.sizes != 1).any()):
             raise ConfigError(
                 f"estimator {estimator.name} learns from true labels: give CandidateSets.from_labels(y, num_classes)"
             )
-        super().__init__(estimator, candidates)
-        self._full = candidates.full_count > 0
+        super().__init__(estimator, candidates, weights=weights)
+        self._full = candidates.full_count > 0 and "unlabelled" not in estimator.needs
         self.register_buffer("epochs_done", torch.zeros((), dtype=torch.long, device=candidates.sizes.device))
 
     @property
@@ -80,7 +82,8 @@ class PartialLabelRisk(Risk):
         if any(NEEDS[need].provider == "network" for need in self.estimator.needs):
             lines.append("train model = risk.extend(network), and give risk what the model returns in training")
         if "epoch" in self.estimator.needs or self.estimator.looks_back():
-            lines.append("call risk.end_epoch() after each epoch")
+            given = "all_logits" if "all_logits" in self.estimator.needs else ""
+            lines.append(f"call risk.end_epoch({given}) after each epoch")
         return "\n".join(lines)
 
     def extra_repr(self) -> str:
@@ -97,6 +100,9 @@ class PartialLabelRisk(Risk):
         What the method needs beside logits comes with the output of an extended network, or is `given` by name.
         """
         logits, mask, _, state = self._batch(output, index, given)
+        if self.weighted:
+            losses: Tensor = self._asked(self.estimator.loss, logits, mask, state)
+            return (losses * state[WEIGHT]).mean()
         loss: Tensor = self._asked(self.estimator.objective, logits, mask, state)
         return loss
 
@@ -120,11 +126,20 @@ class PartialLabelRisk(Risk):
                 output = model(x)
         self.update(output, index)
 
-    def end_epoch(self) -> None:
-        """Count an epoch, and let the method look back at all examples if it wants to."""
+    def end_epoch(self, all_logits: Tensor | None = None) -> None:
+        """Count an epoch, and let the method look back at all examples if it wants to.
+
+        `all_logits` [n, K], of a pass over all examples in evaluation mode, are for methods that need them.
+        """
         if self.estimator.looks_back():
-            seed = torch.randint(2**53, ())
-            self.after_epoch(self.candidates.labelled(), int(self.epochs_done), seed)
+            index = self.visited()
+            if "all_logits" in self.estimator.needs and all_logits is None:
+                raise ConfigError(
+                    f"estimator {self.estimator.name} needs the logits of all examples after an epoch: call "
+                    "risk.end_epoch(all_logits), in the order of the candidate sets"
+                )
+            logits = None if all_logits is None else all_logits.detach()[index]
+            self.after_epoch(index, int(self.epochs_done), torch.randint(2**53, ()), logits)
         self.epochs_done += 1
 
     # -------------------------------------------------------------- private
@@ -168,7 +183,8 @@ class PartialLabelRisk(Risk):
 
     def _asked(self, function: Callable[..., Any], logits: Tensor, mask: Tensor, state: State) -> Any:
         """Call one of the estimator's functions; say what to do if it misses something."""
-        missing = [key for need in self.estimator.needs for key in _keys(need) if key not in state]
+        keys = (NEEDS[need].key for need in self.estimator.needs)
+        missing = [key for key in keys if key is not None and key not in state]
         if not missing:
             try:
                 return function(logits, mask, state)
@@ -180,11 +196,6 @@ class PartialLabelRisk(Risk):
             f"estimator {self.estimator.name} needs {', '.join(sorted(missing))} beside logits: train "
             "risk.extend(network) and give risk what it returns in training, or give them by name"
         )
-
-
-def _keys(need: str) -> list[str]:
-    """Return the name under which the state holds what a need stands for, as the table of needs has it."""
-    return re.findall(r"state\['(\w+)'\]", NEEDS[need].gives)[:1]
 
 
 class PartialLabelDataset(TorchDataset[tuple[Any, Tensor, int]]):

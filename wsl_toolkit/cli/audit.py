@@ -21,6 +21,7 @@ from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system import output_paths
 
 if TYPE_CHECKING:
+    from wsl_toolkit.own_data.audit.annotators import AnnotatorsReport
     from wsl_toolkit.own_data.audit.report import Audit
 
 EPILOG = """\b
@@ -95,9 +96,33 @@ def show(found: Audit) -> None:
             str(check.setting), f"[{colour}]{p_text(check.p_value)}[/]", escape(check.question), escape(check.words)
         )
     out.print(tests)
+    if found.annotators is not None:
+        show_annotators(found.annotators)
     order = Table(title="\nEstimators, best first", title_justify="left", box=None, pad_edge=False)
     for heading in ("estimator", "fit", "why"):
         order.add_column(heading, no_wrap=heading != "why")
     for choice in found.recommendations:
         order.add_row(choice.estimator, choice.fit, escape(choice.why))
     out.print(order)
+
+
+def show_annotators(found: AnnotatorsReport) -> None:
+    """Print what is said of the annotators."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from wsl_toolkit.own_data.audit.report import NEXT, PAIRS, PEOPLE, next_rows, pair_rows, people_rows
+
+    parts = (
+        ("Annotators (95 % intervals)", PEOPLE, people_rows(found)),
+        ("How they agree", PAIRS, pair_rows(found)),
+        ("To look at next (expected fall of the entropy)", NEXT, next_rows(found)),
+    )
+    for title, headings, rows in parts:
+        if rows:
+            table = Table(title=f"\n{title}", title_justify="left", box=None, pad_edge=False)
+            for heading in headings:
+                table.add_column(heading)
+            for row in rows:
+                table.add_row(*map(escape, row))
+            console().print(table)

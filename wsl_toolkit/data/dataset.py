@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import attrs
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.errors import DataError, LabelError
+from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets, check_labels
 
 if TYPE_CHECKING:
@@ -54,12 +56,18 @@ class Data:
     test_x: Tensor | None = None
     test_y: Tensor | None = None
     normalise: Normalisation | Preprocessor = "per-feature"
+    class_values: tuple[float, ...] | None = None
+    """The number that each class stands for, such as an age, where classes are ordered numbers; for evaluation."""
     known_y: Tensor | None = None
     """True labels where only some are known, -1 elsewhere; `y` is for complete ones."""
     ids: tuple[str, ...] | None = None
     """What the user calls each example, all different."""
     imbalance: float = 1.0
     """How many times as many examples the first class keeps as the last, of all but the test part; 1: all are kept."""
+    annotators: tuple[Annotator, ...] = ()
+    """What each of several annotators said, where the candidate sets are made of that."""
+    weights: Tensor | None = None
+    """How much each example counts in training, [n], none negative; None: all alike."""
     understood: Understanding | None = None
     """What a reader made of a user's table: how it is written, what each column is, what looks wrong."""
 
@@ -109,6 +117,9 @@ class Data:
                 f"{tuple(self.x.shape[1:])}"
             )
         self._check_ids()
+        self._check_annotators()
+        if self.weights is not None:
+            as_weights(self.weights, len(self.x), self.name)
         for part, inputs in (("example", self.x), ("test example", self.test_x)):
             if inputs is None:
                 continue
@@ -118,7 +129,7 @@ class Data:
 
     def _check_types(self) -> None:
         """Refuse what is no tensor, set or number of the kind that everything after this counts on."""
-        for name in ("x", "y", "test_x", "test_y", "known_y"):
+        for name in ("x", "y", "test_x", "test_y", "known_y", "weights"):
             value = getattr(self, name)
             if not isinstance(value, Tensor) and (value is not None or name == "x"):
                 raise DataError(f"{self.name}: {name} must be a torch tensor, not {type(value).__name__}")
@@ -134,6 +145,9 @@ class Data:
             raise DataError(f"{self.name}: num_classes must be a whole number, not {self.num_classes!r}")
         if self.test_x is None and self.test_y is not None:
             raise DataError(f"{self.name}: there are test labels without test inputs")
+        values = self.class_values
+        if values is not None and (len(values) != self.num_classes or not all(map(math.isfinite, values))):
+            raise DataError(f"{self.name}: class_values must be {self.num_classes} finite numbers, one for each class")
         if self.class_names is not None and len(self.class_names) != self.num_classes:
             raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes")
 
@@ -156,6 +170,18 @@ class Data:
                 if name in seen:
                     raise DataError(f"{self.name}: examples {seen[name]} and {row} have the same id {name!r}")
                 seen[name] = row
+
+    def _check_annotators(self) -> None:
+        names = [one.name for one in self.annotators]
+        if len(set(names)) != len(names):
+            raise DataError(f"{self.name}: two annotators are called {max(names, key=names.count)!r}")
+        for one in self.annotators:
+            sizes = (len(one.sets), one.sets.num_classes, tuple(one.answered.shape))
+            if sizes != (len(self.x), self.num_classes, (len(self.x),)):
+                raise DataError(
+                    f"{self.name}: annotator {one.name!r} has {sizes[0]} sets of {sizes[1]} classes, for {len(self.x)} "
+                    f"examples and {self.num_classes} classes"
+                )
 
     def with_candidates(self, candidates: CandidateSets) -> Data:
         """Return the same data with these candidate sets to learn from; its true labels are then for evaluation."""
@@ -191,9 +217,28 @@ class Data:
                 digest.update(np.ascontiguousarray(tensor.numpy()).data)
         if self.candidates is not None:
             digest.update(self.candidates.content_hash.encode())
+        if self.weights is not None:
+            digest.update(b"weights" + self.weights.double().numpy().tobytes())
         if self.imbalance != 1:
             digest.update(f"imbalance {self.imbalance!r}".encode())
         return digest.hexdigest()
+
+
+def as_weights(weights: Any, n: int, name: str) -> Tensor:
+    """Return how much each of n examples counts, [n]; refuse what is no weight, and name its place."""
+    try:
+        found = torch.as_tensor(weights)
+    except (TypeError, ValueError, RuntimeError):
+        raise DataError(f"{name}: weights must be {n} numbers, not {type(weights).__name__}") from None
+    if found.shape != (n,) or found.is_complex():
+        raise DataError(f"{name}: weights must be {n} numbers, one for each example, not of shape {tuple(found.shape)}")
+    wrong = ((found < 0) | ~torch.isfinite(found)).nonzero().flatten()
+    if len(wrong):
+        place = int(wrong[0])
+        raise DataError(f"{name}: the weight of example {place} is {float(found[place])}: it must be 0 or more")
+    if not bool((found > 0).any()):
+        raise DataError(f"{name}: all weights are 0: there is nothing to learn from")
+    return found
 
 
 def _not_finite(x: Tensor) -> str | None:

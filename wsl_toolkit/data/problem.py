@@ -56,6 +56,8 @@ class Problem:
     input_shape: tuple[int, ...]
     class_counts: Tensor | None = None
     """How many training examples each class has, where a long tail was made; true labels, for evaluation."""
+    class_values: Tensor | None = None
+    """The number that each class stands for, where classes are ordered numbers; for evaluation."""
     weights: Tensor | None = None
     """How much each training example counts; None: all alike."""
     change: Change | None = None
@@ -119,6 +121,8 @@ def make_problem(
         num_classes=data.num_classes,
         input_shape=as_inputs(scaled.train).shape,
         class_counts=_class_counts(data, parts, clean),
+        class_values=None if data.class_values is None else torch.tensor(data.class_values),
+        weights=_rows(data.weights, parts.train),
         change=change,
     )
 

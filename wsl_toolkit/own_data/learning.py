@@ -106,7 +106,12 @@ class Learner:
         assert isinstance(problem.train_x, Tensor)
         assert isinstance(problem.validation_x, Tensor)
         grown = trees.grow(
-            problem.train_x, problem.train_candidates, choice.boosting, watch=problem.validation_x, stop=self.stop
+            problem.train_x,
+            problem.train_candidates,
+            choice.boosting,
+            watch=problem.validation_x,
+            stop=self.stop,
+            counts=problem.weights,
         )
         return Made(
             choice=choice, network=grown.ensembles[-1], transform=problem.transform, logits=grown.watched, grown=grown
@@ -213,6 +218,7 @@ def make_own_problem(data: Data, train: Tensor, validation: Tensor) -> Problem:
         transform=transform,
         num_classes=data.num_classes,
         input_shape=tuple(train_x.shape[1:]),
+        weights=None if data.weights is None else data.weights[train],
     )
 
 

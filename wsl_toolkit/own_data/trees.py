@@ -157,8 +157,12 @@ def grow(
     *,
     watch: Tensor | None = None,
     stop: StopRequest | None = None,
+    counts: Tensor | None = None,
 ) -> Grown:
-    """Grow trees on inputs [n, d] and their candidate sets, and say what each stage makes of the inputs to watch."""
+    """Grow trees on inputs [n, d] and their candidate sets, and say what each stage makes of the inputs to watch.
+
+    `counts` [n] say how much each example counts; None: all alike.
+    """
     from threadpoolctl import threadpool_limits
 
     labelled = candidates.labelled()
@@ -171,7 +175,9 @@ def grow(
         return Grown(ensembles=(constant,), watched=(constant(watched),))
     edges, codes = binned(inputs)
     expanded, answers = codes[row].numpy(), label.numpy()
-    weights = (1 / mask.sum(1).double())[row]
+    counts = torch.ones(len(mask)) if counts is None else counts[labelled.cpu()]
+    counts = counts.double()[row]
+    weights = counts / mask.sum(1).double()[row]
     classifier = _classifier(boosting, float(candidates.sizes[labelled].double().mean()))
     ensembles: list[TreeEnsemble] = []
     seen: list[Tensor] = []
@@ -183,7 +189,7 @@ def grow(
             classifier.set_params(max_iter=min(end, boosting.max_iter))
             classifier.fit(expanded, answers, sample_weight=weights.numpy())
             ensembles.append(exported(classifier, edges, mask.shape[1]))
-            weights = candidate_confidence(ensembles[-1](inputs).double(), mask)[row, label]
+            weights = counts * candidate_confidence(ensembles[-1](inputs).double(), mask)[row, label]
             seen.append(ensembles[-1](watched))
     _check(ensembles[-1], classifier, inputs[:100], codes[:100])
     return Grown(ensembles=tuple(ensembles), watched=tuple(seen))

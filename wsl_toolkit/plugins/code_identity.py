@@ -58,6 +58,9 @@ def named_in(config: Mapping[str, Any], registry: Registry) -> tuple[tuple[str, 
             name = value.get("name") if isinstance(value, Mapping) else value
             if isinstance(name, str) and registry.has(role, name):
                 found.append((role, name))
+    if config.get("patience") or config.get("keep") == "best":  # the monitored metric then decides which model is kept
+        names = registry.names("metric")
+        found += [("metric", name) for name in names if registry.get("metric", name).key() == config.get("monitor")]
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ PUBLIC_MODULES: dict[str, tuple[str, ...] | None] = {
     "wsl_toolkit.data.formats.mat_files": ("read_variables", "to_dense"),
     "wsl_toolkit.data.formats.npz_files": ("read_arrays",),
     "wsl_toolkit.data.formats.paths": ("locate", "reading"),
-    "wsl_toolkit.data.formats.readers": ("Csv", "ImageFolder", "Parquet", "Xlsx"),
+    "wsl_toolkit.data.formats.readers": ("Csv", "ImageFolder", "OpenMl", "Parquet", "Xlsx"),
     "wsl_toolkit.hookspecs": None,
     "wsl_toolkit.losses": None,
     "wsl_toolkit.networks": None,

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from wsl_toolkit.parameters import values_of
 from wsl_toolkit.studies.cells import CellState, SeedSearch, planned_jobs
 from wsl_toolkit.studies.description import Cell
 from wsl_toolkit.studies.jobs import Job, JobResult, job_from_dict
@@ -24,7 +25,7 @@ from wsl_toolkit.system.json_files import read_json
 def description_digest(cell: Cell) -> str:
     """Return a short name for all that a study's description says of a cell."""
     study = cell.study
-    said = [attrs.asdict(part) for part in (cell.setting, cell.method, study.search, study.selection)]
+    said = [attrs.asdict(part) for part in (cell.setting, cell.method, study.search)] + [values_of(study.selection)]
     text = json.dumps([*said, study.training, study.seed, cell.trials], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -12,8 +12,9 @@ import attrs
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.description import Cell
 from wsl_toolkit.studies.jobs import FINISHED, Job, JobResult, make_job
+from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.studies.search import Outcome, Point, proposals
-from wsl_toolkit.studies.selection import Scored, SelectionError, best, metric_of, score
+from wsl_toolkit.studies.selection import Scored, SelectionError, best, score
 from wsl_toolkit.studies.store import Results
 
 
@@ -119,7 +120,8 @@ def planned_jobs(cell: Cell, searches: tuple[SeedSearch, ...]) -> int:
 
 def _trial(cell: Cell, point: Point, seed: int, results: Results, registry: Registry) -> Job:
     config = cell.config(point, seed=seed, epochs=None, registry=registry)
-    return make_job(config, "trial", data=results.digests.get(cell.setting.data_label, ""))
+    metric = cell.study.selection.plugins_metric if cell.space else ""
+    return make_job(config, "trial", data=results.digests.get(cell.setting.data_label, ""), metric=metric)
 
 
 def _search(cell: Cell, seed: int, results: Results, registry: Registry) -> SeedSearch:
@@ -165,6 +167,7 @@ def _point_jobs(
             folds=selection.folds,
             oracle=selection.is_oracle,
             peers=peers,
+            metric=selection.plugins_metric,
         )
         for fold in range(selection.folds)
     )
@@ -175,11 +178,11 @@ def _told(point: Point, found: list[JobResult], cell: Cell) -> Outcome:
     selection = cell.study.selection
     status = next((result.status for result in found if result.status != FINISHED), FINISHED)
     value = score(point, found, selection)
-    goodness = None if value.value is None else value.goodness(selection.rule)
-    return status, goodness, goodness_by_epoch(found[0], selection.rule)
+    goodness = None if value.value is None else value.goodness(selection)
+    return status, goodness, goodness_by_epoch(found[0], selection)
 
 
-def goodness_by_epoch(result: JobResult, rule: str) -> list[float]:
+def goodness_by_epoch(result: JobResult, selection: Selection) -> list[float]:
     """Return the rule's metric epoch by epoch, turned so that more is better."""
-    metric, sign = metric_of(rule)
-    return [sign * value for value in result.history.get(metric, [])]
+    measure = selection.measure
+    return [measure.sign * value for value in result.history.get(measure.name, [])]

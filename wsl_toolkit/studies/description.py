@@ -17,10 +17,9 @@ from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.parameters import param, plain, values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.checks import check_space, refuse_overridden, shown
-from wsl_toolkit.training import metrics
+from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.training.config import RunConfig, make_training, read_callbacks
 
-TOLERANCES = ("none", "one-standard-error")
 STRATEGIES = ("grid", "random", "tpe")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MOST_NAME, MOST_LABEL, MOST_TRIALS = 100, 200, 10_000
@@ -29,58 +28,6 @@ MOST_SETTINGS, MOST_POINTS, MOST_RUNS = 10_000, 100_000, 10_000_000
 T = TypeVar("T")
 Component = tuple[str, dict[str, Any]]
 """A component's name and the parameter values that the description gives."""
-
-
-@attrs.frozen(kw_only=True)
-class Selection:
-    """How a point of the search space is chosen; test labels have no part in it."""
-
-    rule: str = param(
-        "covering-rate",
-        help="what the best point has most of (or least, for a risk)",
-    )
-    folds: int = param(
-        1, help="1: the held-out part; k > 1: k-fold cross-validation on everything but the test part", le=1000
-    )
-    per_trial: bool = param(False, help="search anew for each trial, on its own split; otherwise once, on the first")
-    tolerance: str = param(
-        "none",
-        help="what counts as equally good: equal values alone, or all within a standard error of the best; among them "
-        "the strongest weight decay is chosen",
-        choices=TOLERANCES,
-    )
-
-    def __attrs_post_init__(self) -> None:
-        known = metrics.rules()
-        if self.rule not in known:
-            raise ConfigError(
-                f"selection: rule must be one of {', '.join(known)}, not {self.rule!r}.{did_you_mean(self.rule, known)}"
-            )
-        if self.needs_held_out_count and known[self.rule].scale != "share":
-            raise ConfigError(
-                "selection: a risk on one held-out part has no standard error that its mean tells: set folds to 2 or "
-                "more for tolerance = 'one-standard-error', or choose another rule"
-            )
-        if self.folds < 1:
-            raise ConfigError(
-                f"selection: folds must be 1 (held-out part) or more (cross-validation), not {self.folds}"
-            )
-
-    @property
-    def needs_held_out_count(self) -> bool:
-        """Whether a standard error is wanted of a mean over held-out examples, whose number then matters."""
-        return self.tolerance != "none" and self.folds == 1
-
-    @property
-    def is_oracle(self) -> bool:
-        """Whether it reads clean labels, which is said wherever its results appear."""
-        return self.rule == "oracle-accuracy"
-
-    def __str__(self) -> str:
-        how = f"{self.folds}-fold cross-validated " if self.folds > 1 else "held-out "
-        near = ", the strongest weight decay within one standard error of the best" if self.tolerance != "none" else ""
-        oracle = " (ORACLE: reads clean labels)" if self.is_oracle else ""
-        return f"{how}{self.rule.replace('-', ' ')}{near}{oracle}"
 
 
 @attrs.frozen(kw_only=True)

@@ -217,18 +217,18 @@ class Driver:
             self.listener.note(f"{work.state.cell.label}: {work.state.error}")
 
     def _task(self, jobs: tuple[Job, ...]) -> Task:
-        rule = self.study.selection.rule
+        selection = self.study.selection
         peers = {}
         for job in jobs:
             for peer in job.peers:
                 # Peers were complete when the job was proposed.
-                peers[peer] = goodness_by_epoch(self.results.known(peer), rule)
+                peers[peer] = goodness_by_epoch(self.results.known(peer), selection)
         return Task(
             jobs=jobs,
             data_dir=self.data_dir,
             device=self.device,
             peers=peers,
-            rule=rule,
+            rule=selection.rule,
             codes={job.id: self.results.code(job) for job in jobs},
             checkpoints=self.started.checkpoints.resolve(),
         )

@@ -15,7 +15,8 @@ from typing import Any, Literal
 import attrs
 
 from wsl_toolkit.parameters import parameters_of, plain
-from wsl_toolkit.plugins.code_identity import digest_of
+from wsl_toolkit.plugins.code_identity import digest_of, named_in
+from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.json_files import parse_json, sealed, unsealed
 from wsl_toolkit.training.config import RunConfig, Training, from_dict
 
@@ -54,11 +55,14 @@ class Job:
     """Whether a selection job may measure accuracy on held-out clean labels."""
     peers: tuple[str, ...] = ()
     """Jobs whose histories decide whether this one is pruned; empty: it is never pruned."""
+    metric: str = ""
+    """The plugin's metric that its study selects by: part of the code that makes its result, and, as all code, no part
+    of its name."""
 
     @functools.cached_property
     def id(self) -> str:
         """The hash of everything that decides the result; data is known by its digest, not by where it lies."""
-        content = attrs.asdict(self)
+        content = attrs.asdict(self, filter=lambda field, _: field.name != "metric")
         if self.data:
             content["config"]["dataset"] = {"name": self.config["dataset"]["name"]}
         text = json.dumps([FORMAT, content], sort_keys=True, separators=(",", ":"))
@@ -72,6 +76,11 @@ class Job:
     def run_config(self) -> RunConfig:
         """Return the configuration to run."""
         return from_dict(self.config, f"job {self.id}")
+
+    def named(self, registry: Registry) -> tuple[tuple[str, str], ...]:
+        """Return the components whose code makes its result, as (role, name); what no plugin provides is left out."""
+        metrics = (("metric", self.metric),) if registry.has("metric", self.metric) else ()
+        return tuple(dict.fromkeys((*named_in(self.config, registry), *metrics)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job for JSON."""
@@ -96,6 +105,7 @@ def make_job(
     folds: int = 1,
     oracle: bool = False,
     peers: tuple[str, ...] = (),
+    metric: str = "",
 ) -> Job:
     """Return the job of a resolved configuration."""
     described = config.to_dict()
@@ -111,6 +121,7 @@ def make_job(
         folds=folds,
         oracle=oracle,
         peers=peers,
+        metric=metric,
     )
 
 
@@ -155,7 +166,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "status": (str,), "message": (str,), "candidates_hash": (str,), "mean_size": (float, int), "seconds": (float, int),
     "plan": (dict,), "ended_at": (int,),
 }  # fmt: skip
-_JOB_KINDS = {"purpose": str, "config": dict, "data": str, "fold": int, "folds": int, "oracle": bool, "peers": list}
+_JOB_KINDS = {"purpose": str, "config": dict, "data": str, "fold": int, "folds": int, "oracle": bool, "peers": list,
+              "metric": str}  # fmt: skip
 
 
 def result_from_json(text: str) -> JobResult:

@@ -19,19 +19,23 @@ from wsl_toolkit.studies.description import (
     Component,
     Method,
     Search,
-    Selection,
     Study,
     StudySetting,
     component_label,
 )
+from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.system.toml_files import check_values
 from wsl_toolkit.training.config import Training, make_training, read_callbacks
+from wsl_toolkit.training.metrics import Measure, rules
 
 T = TypeVar("T")
 
 
-def from_dict(values: Mapping[str, Any], where: str) -> Study:
-    """Read a description from plain values; an unknown key is an error that suggests the right one."""
+def from_dict(values: Mapping[str, Any], where: str, recorded: Measure | None = None) -> Study:
+    """Read a description from plain values; an unknown key is an error that suggests the right one.
+
+    `recorded` is what an earlier start knew of the metric that selects, in case its plugin is gone.
+    """
     check_values(values, where)
     scalars_known = ("name", "title", "trials", "seed", "paper_table")
     known = (*scalars_known, "training", "search", "selection", "settings", "methods", "quick")
@@ -57,7 +61,7 @@ def from_dict(values: Mapping[str, Any], where: str) -> Study:
         methods=tuple(_method(item, where) for item in _list(given["methods"], f"{where}: methods")),
         training=_training(given.get("training", {}), f"{where}: [training]"),
         search=attrs.evolve(_construct(Search, search, f"{where}: [search]"), space=_space(space)),
-        selection=_construct(Selection, given.get("selection", {}), f"{where}: [selection]"),
+        selection=_selection(given.get("selection", {}), f"{where}: [selection]", recorded),
         quick=_dict(given.get("quick", {}), f"{where}: [quick]"),
         **scalars,
     )
@@ -147,6 +151,15 @@ def _construct(cls: type[T], values: Any, where: str) -> T:
     table = _dict(values, where)
     refuse_text(table, cls, where)
     return construct(cls, table, where)
+
+
+def _selection(values: Any, where: str, recorded: Measure | None) -> Selection:
+    table = _dict(values, where)
+    gone = recorded is not None and table.get("rule") == recorded.rule and recorded.rule not in rules()
+    if not gone:
+        return _construct(Selection, table, where)
+    others = {key: value for key, value in table.items() if key != "rule"}
+    return attrs.evolve(_construct(Selection, others, where), rule=table["rule"], recorded=recorded)
 
 
 def _space(values: Mapping[str, Any]) -> dict[str, Any]:

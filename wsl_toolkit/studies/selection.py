@@ -14,16 +14,9 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.errors import ConfigError
-from wsl_toolkit.studies.description import Selection
 from wsl_toolkit.studies.jobs import FINISHED, JobResult
+from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.system.statistics import mean_and_error
-from wsl_toolkit.training.metrics import rules
-
-
-def metric_of(rule: str) -> tuple[str, int]:
-    """Return a rule's metric, and whether more (1) or less (-1) of it is better."""
-    metric = rules()[rule]
-    return metric.name, metric.sign
 
 
 class SelectionError(ConfigError):
@@ -41,9 +34,9 @@ class Scored:
     stderr: float | None = None
     """The standard error of the value; None where it is not known."""
 
-    def goodness(self, rule: str) -> float:
+    def goodness(self, selection: Selection) -> float:
         """Return a number of which more is better; a failed point is worse than any."""
-        return -math.inf if self.value is None else metric_of(rule)[1] * self.value
+        return -math.inf if self.value is None else selection.measure.sign * self.value
 
 
 def score(point: dict[str, Any], results: Sequence[JobResult], selection: Selection, held_out: int = 0) -> Scored:
@@ -51,7 +44,7 @@ def score(point: dict[str, Any], results: Sequence[JobResult], selection: Select
 
     `held_out` is the number of examples that a single held-out part has; 0 if it is not known.
     """
-    metric, _ = metric_of(selection.rule)
+    metric = selection.measure.name
     values = []
     for result in results:
         if result.job.purpose != "selection":
@@ -65,7 +58,7 @@ def score(point: dict[str, Any], results: Sequence[JobResult], selection: Select
     mean = statistics.fmean(values)
     if math.isnan(mean):
         return Scored(point=point, results=tuple(results), value=None)
-    error = standard_error(values, held_out, share=rules()[selection.rule].scale == "share")
+    error = standard_error(values, held_out, share=selection.measure.scale == "share")
     return Scored(point=point, results=tuple(results), value=mean, stderr=error)
 
 
@@ -91,14 +84,14 @@ def best(scored: Sequence[Scored], selection: Selection) -> Scored:
     than the leader's standard error away. Nothing here depends on timing.
     """
     near = near_best(scored, selection)
-    return max(near, key=lambda s: (_weight_decay(s), s.goodness(selection.rule)))
+    return max(near, key=lambda s: (_weight_decay(s), s.goodness(selection)))
 
 
 def near_best(scored: Sequence[Scored], selection: Selection) -> list[Scored]:
     """Return the points that the rule and its tolerance cannot tell from the best, in the order of their proposal."""
     if not scored:
         raise SelectionError("there is nothing to select from")
-    leader = max(scored, key=lambda s: (s.goodness(selection.rule), _weight_decay(s)))
+    leader = max(scored, key=lambda s: (s.goodness(selection), _weight_decay(s)))
     if leader.value is None:
         raise SelectionError(
             f"all {len(scored)} points of the search diverged ({leader.results[0].message}): widen the search space "
@@ -112,7 +105,7 @@ def near_best(scored: Sequence[Scored], selection: Selection) -> list[Scored]:
                 "the study's file counts them"
             )
         margin = leader.stderr
-    return [s for s in scored if s.goodness(selection.rule) >= leader.goodness(selection.rule) - margin]
+    return [s for s in scored if s.goodness(selection) >= leader.goodness(selection) - margin]
 
 
 def _weight_decay(scored: Scored) -> float:

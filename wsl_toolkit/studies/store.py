@@ -6,6 +6,7 @@ Results of one job by different code lie side by side, `<job>.<code>.json`; rele
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from wsl_toolkit.errors import ConfigError, DataError, one_line
-from wsl_toolkit.plugins.code_identity import code_of, digest_of, named_in
+from wsl_toolkit.plugins.code_identity import code_of, digest_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.description import Study, check_name
 from wsl_toolkit.studies.jobs import Job, JobResult, result_from_json
@@ -22,8 +25,11 @@ from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.system.files import write_atomically
 from wsl_toolkit.system.json_files import read_json, read_text
 from wsl_toolkit.system.toml_files import read_toml
+from wsl_toolkit.training.metrics import Measure
 
 STUDIES = "studies"
+RECORDED = ("name", "label", "reads", "better", "rule", "scale")
+"""What is kept of a plugin's metric that selects, so that a report does not need the plugin."""
 
 
 class StudyFolder:
@@ -54,12 +60,23 @@ class StudyFolder:
         """Keep the description in the place of an earlier one; finished jobs stay valid."""
         import tomli_w
 
+        if study.selection.plugins_metric:
+            known = attrs.asdict(study.selection.measure, filter=lambda field, _: field.name in RECORDED)
+            write_atomically(self.path / "rule.json", json.dumps(known))
         write_atomically(self.path / "study.toml", tomli_w.dumps(study.to_dict()))
 
     def read_study(self) -> Study:
         """Return the description of an earlier start."""
         path = self.path / "study.toml"
-        return from_dict(read_toml(path, "study file"), str(path))
+        return from_dict(read_toml(path, "study file"), str(path), self._recorded_rule())
+
+    def _recorded_rule(self) -> Measure | None:
+        """Return what is known of the metric that selects, where a plugin provided it; a damaged file says nothing."""
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            known = read_json(self.path / "rule.json")
+            if set(known) == set(RECORDED) and all(isinstance(value, str) for value in known.values()):
+                return Measure(**known)
+        return None
 
     def check_data(self, digests: Mapping[str, str]) -> None:
         """Refuse to go on with other data than the study began with; remember what is new."""
@@ -201,7 +218,7 @@ class Results:
         return self._installed(job)[1] if self.made_by is None else self.made_by
 
     def _installed(self, job: Job) -> tuple[dict[str, str], str]:
-        names = named_in(job.config, self.registry)
+        names = job.named(self.registry)
         if names not in self._codes:
             code = code_of(self.registry, names)
             self._codes[names] = (code, digest_of(code))

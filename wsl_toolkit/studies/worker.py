@@ -17,7 +17,7 @@ from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.data.problem import PARTS, Problem, make_problem
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.plugins.attribution import attributed
-from wsl_toolkit.plugins.code_identity import changes, code_of, digest_of, named_in
+from wsl_toolkit.plugins.code_identity import changes, code_of, digest_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
@@ -73,7 +73,7 @@ class TaskWorker:
 
     def _code(self, job: Job, task: Task) -> dict[str, str]:
         """Return the code that is about to compute a job, if it is the one that the study was started with."""
-        here = code_of(self.registry, named_in(job.config, self.registry))
+        here = code_of(self.registry, job.named(self.registry))
         wanted = task.codes.get(job.id, here)
         if here != wanted:
             raise PluginError(

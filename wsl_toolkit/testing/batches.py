@@ -79,6 +79,8 @@ def first_state(estimator: Estimator, candidates: Tensor, extras: State, dtype: 
         given["epoch"] = torch.tensor(1.0)
     if "index" in estimator.needs:
         given["index"] = torch.arange(len(candidates))
+    if "weights" in estimator.needs:
+        given["weights"] = 1 + torch.arange(len(candidates)).sin()
     if "class_prior" in estimator.needs:
         given["class_prior"] = class_prior(sets)
     if "features" in extras:

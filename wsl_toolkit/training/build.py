@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from typing import Any
 
@@ -62,17 +63,18 @@ def make_trainer(
         "plan": _plan(model, inputs, device, training.batch_size, half),
         "nan_ends": training.on_nan == "stop",
     }
+    weights = None if problem.weights is None else problem.weights.to(device)
     if ranks is None:
-        weights = None if problem.weights is None else problem.weights.to(device)
         width = _feature_width(estimator, model, problem, device)
         return Trainer(risk=Risk(estimator, candidates.to(device), weights=weights, feature_width=width), **parts)
-    if problem.weights is not None:
-        raise ConfigError("weighted examples cannot be trained by several ranks: train in one process")
     ranks.agree("candidate sets", candidates.content_hash)
+    if problem.weights is not None:
+        ranks.agree("weights", hashlib.sha256(problem.weights.double().numpy().tobytes()).hexdigest())
     risk = Risk(
         estimator,
         own_sets(candidates, ranks).to(device),
         whole=candidates,
+        weights=weights,
         index=ranks.rows_of(ranks.rank, len(candidates)),
         feature_width=_feature_width(estimator, model, problem, device),
     ).to(device)

@@ -41,12 +41,13 @@ class _Part:
     sets: Tensor | None = None
     labels: Tensor | None = None
     class_counts: Tensor | None = None
+    class_values: Tensor | None = None
 
     def measure(self, logits: Tensor, risk: Risk) -> dict[str, Tensor]:
         """Return the part's metrics; one that does not say that it reads clean labels is given none."""
         found: dict[str, Tensor] = {}
         blind = Measured(logits=logits, estimator=risk.estimator, shared=risk.shared(), rows=self.rows, sets=self.sets)
-        seeing = attrs.evolve(blind, labels=self.labels, class_counts=self.class_counts)
+        seeing = attrs.evolve(blind, labels=self.labels, class_counts=self.class_counts, class_values=self.class_values)
         for metric in measured_on(self.name):
             assert metric.compute is not None
             value = metric.compute(seeing if metric.reads == "clean labels" else blind)
@@ -94,8 +95,18 @@ def _parts(problem: Problem, device: torch.device) -> list[_Part]:
         )
     test_labels = _known(problem.clean.test, device)
     if test_labels is not None:
-        counts = None if problem.class_counts is None else problem.class_counts.to(device)
-        found.append(_Part(name="test", inputs=problem.test_x.to(device), labels=test_labels, class_counts=counts))
+        counts, values = (
+            None if given is None else given.to(device) for given in (problem.class_counts, problem.class_values)
+        )
+        found.append(
+            _Part(
+                name="test",
+                inputs=problem.test_x.to(device),
+                labels=test_labels,
+                class_counts=counts,
+                class_values=values,
+            )
+        )
     return found
 
 

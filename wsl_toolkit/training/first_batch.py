@@ -98,7 +98,7 @@ def check_new_state(
 
 
 def _check_first_state(single: Single, first: Any) -> None:
-    given = single.estimator.needs & {"index"}  # rows that are the engine's, not the estimator's
+    given = single.estimator.needs & {"index", "weights"}  # rows that are the engine's, not the estimator's
     rows = {name: single.state[name] for name in single.row_names if name not in given}
     if not isinstance(first, dict) or set(first) != set(rows):
         said = sorted(first) if isinstance(first, dict) else _described(first)
@@ -144,7 +144,8 @@ def _arguments(single: Single, *, attached: bool = True) -> tuple[Tensor, Tensor
 
 def _owned(single: Single) -> frozenset[str]:
     """Return the names of state that is the estimator's own, not the network's or the loop's."""
-    return frozenset({*single.row_names, *(name for name in single.shared if name not in ("epoch", "seed"))})
+    given = {"epoch", "seed"} | (single.estimator.needs & {"weights"})
+    return frozenset({*single.row_names, *single.shared} - given)
 
 
 def _called(estimator: Estimator, function: str, *arguments: Any) -> Any:

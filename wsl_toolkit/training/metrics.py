@@ -40,6 +40,8 @@ class Measured:
     """True labels of all examples of the part, -1 where one is not known."""
     class_counts: Tensor | None = None
     """How many training examples each class has, where a long tail was made; for metrics that read clean labels."""
+    class_values: Tensor | None = None
+    """The number that each class stands for, where classes are ordered numbers; for metrics that read clean labels."""
 
     @property
     def known(self) -> Tensor:
@@ -126,6 +128,12 @@ def shots(class_counts: Tensor) -> dict[str, Tensor]:
     return {"many": many, "medium": ~many & ~few, "few": few}
 
 
+def absolute_errors(logits: Tensor, labels: Tensor, values: Tensor) -> Tensor:
+    """Return how far the number of the most likely class is from that of the true one; unknown labels are left out."""
+    known = labels >= 0
+    return (values[logits.argmax(1)[known]] - values[labels[known]]).abs()
+
+
 def covering_rate(logits: Tensor, candidates: Tensor) -> Tensor:
     """Return CR, the share of examples whose most likely class is a candidate."""
     return candidates.gather(1, logits.argmax(1, keepdim=True)).float().mean()
@@ -189,6 +197,19 @@ def _shot(name: str) -> Callable[[Measured], Tensor | None]:
     return compute
 
 
+def _on_ordered(formula: Callable[[Tensor], Tensor]) -> Callable[[Measured], Tensor | None]:
+    def compute(part: Measured) -> Tensor | None:
+        if part.labels is None or part.class_values is None:
+            return None
+        return formula(absolute_errors(part.logits, part.labels, part.class_values))
+
+    return compute
+
+
+def _within(distance: int) -> Callable[[Measured], Tensor | None]:
+    return _on_ordered(lambda errors: (errors <= distance).float().mean())
+
+
 def _oracle_accuracy(part: Measured) -> Tensor | None:
     return None if part.sets is None else _accuracy(part)
 
@@ -238,6 +259,26 @@ OWN_METRICS = {
                 shown=True,
             )
             for name in ("many", "medium", "few")
+        ),
+        Measure(
+            name="test/mean_absolute_error",
+            label="mean absolute error (ordered classes)",
+            reads="clean labels",
+            better="lower",
+            compute=_on_ordered(lambda errors: errors.float().mean()),
+            shown=True,
+            scale="classes",
+        ),
+        *(
+            Measure(
+                name=f"test/within_{distance}",
+                label=f"accuracy within {distance}",
+                reads="clean labels",
+                better="higher",
+                compute=_within(distance),
+                shown=True,
+            )
+            for distance in (3, 5)
         ),
         Measure(
             name=TRAIN_RISK,
@@ -324,9 +365,15 @@ OWN_METRICS = {
 class _Table(Mapping[str, Measure]):
     """The toolkit's metrics and the plugins', which are loaded when the table is first read."""
 
-    @functools.cached_property
+    _of: Registry | None = None
+    _found: dict[str, Measure]
+
+    @property
     def _rows(self) -> dict[str, Measure]:
-        return {**OWN_METRICS, **plugin_metrics(load_plugins().registry)}
+        registry = load_plugins().registry
+        if self._of is not registry:
+            self._found, self._of = {**OWN_METRICS, **plugin_metrics(registry)}, registry
+        return self._found
 
     def __getitem__(self, name: str) -> Measure:
         return self._rows[name]
@@ -349,7 +396,7 @@ def plugin_metrics(registry: Registry) -> dict[str, Measure]:
         entry = registry.entry("metric", name)
         metric: Metric = registry.create("metric", name, {})
         row = Measure(
-            name=f"{metric.part}/{name.replace('-', '_')}",
+            name=metric.key(),
             label=metric.label + (" (reads clean labels)" if metric.reads == "clean labels" else ""),
             reads=metric.reads,
             better=metric.better,

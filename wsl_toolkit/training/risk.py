@@ -14,7 +14,9 @@ from wsl_toolkit.labels.storage import DENSE_LIMIT, ragged_positions
 from wsl_toolkit.training.first_batch import look_back
 
 WEIGHT = "example_weight"
-"""The row of the state that says how much an example counts, where examples are weighted."""
+"""The row of the state that says how much an example counts, where the engine weighs the losses."""
+ASKED = "weights"
+"""The same where an estimator asks for it, and weighs them itself."""
 
 
 class LiveRisk(Protocol):
@@ -50,7 +52,7 @@ class Risk(nn.Module):
 
     Where the candidates are one rank's part of a collection, `whole` is that collection: it decides how rows lie in
     memory and what the shared state is, so that both are the same on any number of ranks. `weights` [n] say how much
-    each example counts; their mean is brought to one.
+    each example counts, of the whole collection; their mean is brought to one.
     """
 
     def __init__(
@@ -72,18 +74,14 @@ class Risk(nn.Module):
         if len(whole) * whole.num_classes > DENSE_LIMIT:
             self._compact = estimator.on_candidates
         self.row_names = self._fill_rows()
-        self.weighted = weights is not None
-        if weights is not None:
-            if type(estimator).objective is not Estimator.objective:
-                raise ConfigError(
-                    f"estimator {estimator.name} works on whole batches, in which examples cannot be weighted"
-                )
-            self.register_buffer(f"row_{WEIGHT}", (weights / weights.mean()).float())
-            self.row_names = (*self.row_names, WEIGHT)
+        asks = ASKED in estimator.needs
+        self.weighted = weights is not None and not asks
+        if weights is not None or asks:
+            rows = _weights(estimator, weights, len(whole)).to(candidates.sizes.device)
+            self._add_row(ASKED if asks else WEIGHT, rows if index is None else rows[index])
         if "index" in estimator.needs:
             places = torch.arange(len(candidates)) if index is None else index
-            self.register_buffer("row_index", places.to(candidates.sizes.device))
-            self.row_names = (*self.row_names, "index")
+            self._add_row("index", places.to(candidates.sizes.device))
         shared = estimator.init_shared(whole)
         if feature_width is not None:
             shared = {**shared, **estimator.init_features(whole, feature_width)}
@@ -126,6 +124,16 @@ class Risk(nn.Module):
             offsets = torch.nn.functional.pad(self.candidates.sizes.cumsum(0), (1, 0))
             self.register_buffer("_offsets", offsets, persistent=False)
         return tuple(parts)
+
+    def _add_row(self, name: str, rows: Tensor) -> None:
+        """Give every example a value of the engine's."""
+        if name in self.row_names:
+            raise PluginError(
+                f"estimator {self.estimator.name}: init_state returned {name!r}, which is what the engine gives it by "
+                "that name: rename one's own"
+            )
+        self.register_buffer(f"row_{name}", rows)
+        self.row_names = (*self.row_names, name)
 
     def shared(self) -> State:
         """Return the shared state."""
@@ -189,6 +197,21 @@ class Risk(nn.Module):
                     f"estimator {self.estimator.name}: {name!r} was returned, which neither init_state nor "
                     "init_shared declared"
                 )
+
+
+def _weights(estimator: Estimator, weights: Tensor | None, n: int) -> Tensor:
+    """Return how much each example counts, 1 on average; refuse what cannot be weighed."""
+    if weights is None:
+        return torch.ones(n)
+    if ASKED not in estimator.needs and type(estimator).objective is not Estimator.objective:
+        raise ConfigError(
+            f"estimator {estimator.name} works on whole batches, in which examples cannot be weighted unless it says "
+            f"that it needs '{ASKED}'"
+        )
+    mean = weights.double().mean()
+    if not bool(mean > 0):
+        raise ConfigError("the weights of all training examples are 0: there is nothing to learn from")
+    return (weights / mean).float()
 
 
 def class_prior(candidates: CandidateSets) -> Tensor:

@@ -30,7 +30,7 @@ from wsl_builtins.datasets.mat import Mat
 from wsl_builtins.datasets.npz import Npz
 from wsl_builtins.datasets.torchvision_sets import Cifar10, Cifar100, FashionMnist, Kmnist, Mnist
 from wsl_toolkit import Dataset
-from wsl_toolkit.data.formats.readers import Csv, ImageFolder, Parquet, Xlsx
+from wsl_toolkit.data.formats.readers import Csv, ImageFolder, OpenMl, Parquet, Xlsx
 
 DATASETS: list[type[Dataset]] = [
     Digits,
@@ -64,4 +64,5 @@ DATASETS: list[type[Dataset]] = [
     Parquet,
     Xlsx,
     ImageFolder,
+    OpenMl,
 ]

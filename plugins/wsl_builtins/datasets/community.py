@@ -35,6 +35,8 @@ class CommunityTable(Dataset):
     classes: ClassVar[int]
     mean_size: ClassVar[float]
     """The published mean size of the candidate sets, two digits."""
+    ordered: ClassVar[bool] = False
+    """Whether classes are consecutive numbers, such as ages, of which near ones are nearly right."""
     compared: ClassVar[bool] = False
     """Whether these numbers were compared with the file itself: only then is another file refused."""
 
@@ -50,7 +52,8 @@ class CommunityTable(Dataset):
     def load(self, data_dir: Path) -> Data:
         data = Mat(path=self.located(data_dir), normalise=self.normalise).load(data_dir)
         self.check(data)
-        data = attrs.evolve(data, name=self.name)
+        values = tuple(map(float, range(data.num_classes))) if self.ordered else None
+        data = attrs.evolve(data, name=self.name, class_values=values)
         return data if self.coverage == 1 else most_frequent(data, self.coverage)
 
     def located(self, data_dir: Path) -> Path:
@@ -129,6 +132,7 @@ def most_frequent(data: Data, share: float) -> Data:
         candidates=CandidateSets.from_mask(mask, names),
         num_classes=len(kept),
         class_names=names,
+        class_values=None if data.class_values is None else tuple(data.class_values[int(j)] for j in kept),
         ids=None if data.ids is None else tuple(data.ids[int(i)] for i in rows),
     )
 
@@ -225,6 +229,7 @@ class FgNet(CommunityTable):
     features: ClassVar[int] = 262
     classes: ClassVar[int] = 78
     mean_size: ClassVar[float] = 7.48
+    ordered: ClassVar[bool] = True
 
 
 @attrs.frozen(kw_only=True)

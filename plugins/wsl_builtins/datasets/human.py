@@ -20,9 +20,11 @@ from wsl_toolkit import Dataset, param
 from wsl_toolkit.errors import DataError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
-    from wsl_toolkit import Data
+    from wsl_toolkit import Annotator, Data
 
 DRIVE = "https://drive.google.com/uc?id="
 KEYS = ("images", "ord_labels", "cl_labels")
@@ -67,7 +69,12 @@ class PlCifar10(Dataset):
                 raise DataError(f"{self.name}: image {index} has the labels {sorted(chosen)}, of 0 to 9 only")
             mask[index, list(chosen)] = True
         mask[~mask.any(1)] = True
-        return attrs.evolve(images, name=self.name, candidates=CandidateSets.from_mask(mask, images.class_names))
+        return attrs.evolve(
+            images,
+            name=self.name,
+            candidates=CandidateSets.from_mask(mask, images.class_names),
+            annotators=tuple(apart(votes, n, images)),
+        )
 
     def combined(self, sets: list[list[int]]) -> set[int]:
         """Return one set from those of several people; empty where there is none."""
@@ -81,6 +88,26 @@ class PlCifar10(Dataset):
         named = [label for one in sets for label in set(one)]
         most = max((named.count(label) for label in named), default=0)
         return {label for label in named if named.count(label) == most}
+
+
+def apart(votes: dict[int, list[list[int]]], n: int, images: Data) -> Iterator[Annotator]:
+    """Yield what the people at each place of the images' lists said; a place is not always the same person's."""
+    import torch
+
+    from wsl_toolkit import Annotator
+
+    for place in range(max(map(len, votes.values()))):
+        cells = [(i, label) for i, sets in votes.items() if place < len(sets) for label in sets[place]]
+        mask = torch.zeros(n, images.num_classes, dtype=torch.bool)
+        if cells:
+            rows, labels = torch.tensor(cells).unbind(1)
+            wrong = ((labels < 0) | (labels >= images.num_classes)).nonzero().flatten()
+            if len(wrong):
+                raise DataError(
+                    f"plcifar10: image {int(rows[wrong[0]])} has a label {int(labels[wrong[0]])}, of 0 to 9"
+                )
+            mask[rows, labels] = True
+        yield Annotator.from_mask(f"annotator {place}", mask, images.class_names)
 
 
 def read_votes(path: Path) -> dict[int, list[list[int]]]:

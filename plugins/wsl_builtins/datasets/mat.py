@@ -203,10 +203,14 @@ def from_data(data: Data) -> dict[str, Any]:
     if data.x.ndim != 2 or data.test_x is not None:
         what = "images" if data.x.ndim != 2 else "a test part"
         raise ConfigError(f"{data.name}: a .mat file in the community's layout cannot hold {what}: use npz")
+    if data.annotators:
+        raise ConfigError(f"{data.name}: a .mat file cannot hold what each annotator said: leave them out first")
     if not isinstance(data.normalise, str):
         columns = getattr(data.normalise, "columns", ())
         if any(column.categories is not None for column in columns) or bool(torch.isnan(data.x).any()):
             raise ConfigError(f"{data.name}: a .mat file holds no categories and no missing values: use csv or parquet")
+    if data.weights is not None:
+        raise ConfigError(f"{data.name}: a .mat file in the community's layout cannot hold weights: use npz")
     variables: dict[str, Any] = {"data": data.x.numpy()}
     if data.candidates is not None:
         step = max(1, CHUNK_CELLS // data.num_classes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from wsl_toolkit import Data
 
-ARRAYS = ("x", "y", "candidates", "test_x", "test_y", "class_names", "ids", "normalise")
+ARRAYS = ("x", "y", "candidates", "test_x", "test_y", "class_names", "ids", "normalise", "weights")
 CHANNELS = (1, 3, 4)
 MOST_CLASSES = 2**20
 """More classes than this, read off the largest label, are a mistake: an id or a date in place of a class."""
@@ -28,8 +28,8 @@ class Npz(Dataset):
     """A .npz file: x, with y (n integers), candidates (n×K of 0 and 1), or both.
 
     x is n×d, or images n×H×W or n×C×H×W; y may be -1 where there are candidates and the true label is unknown.
-    Optional: test_x and test_y, class_names (K texts), ids (n texts), normalise (none, per-feature,
-    min-max or per-channel).
+    Optional: test_x and test_y, class_names (K texts), ids (n texts), weights (n numbers: how much an example counts),
+    normalise (none, per-feature, min-max or per-channel).
     """
 
     name: ClassVar[str] = "npz"
@@ -83,6 +83,7 @@ def to_data(arrays: dict[str, Any], name: str) -> Data:
         test_y=_labels(arrays, "test_y"),
         normalise=normalise,
         ids=_texts(arrays, "ids"),
+        weights=_weights(arrays),
     )
 
 
@@ -125,6 +126,17 @@ def _labels(arrays: dict[str, Any], key: str) -> Tensor | None:
     return torch.from_numpy(array.astype("int64"))
 
 
+def _weights(arrays: dict[str, Any]) -> Tensor | None:
+    import torch
+
+    if "weights" not in arrays:
+        return None
+    array = arrays["weights"]
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise DataError(f"array weights must be a vector of numbers, not {array.dtype} of shape {array.shape}")
+    return torch.from_numpy(array.astype("float64"))
+
+
 def _texts(arrays: dict[str, Any], key: str) -> tuple[str, ...] | None:
     if key not in arrays:
         return None
@@ -137,6 +149,8 @@ def from_data(data: Data) -> dict[str, Any]:
     """Return the arrays of an archive, or say what of the data it could not hold."""
     import numpy as np
 
+    if data.annotators:
+        raise ConfigError(f"{data.name}: an .npz file cannot hold what each annotator said: leave them out first")
     if not isinstance(data.normalise, str):
         raise ConfigError(f"{data.name}: an .npz file cannot hold a table's columns: use csv or parquet")
     labels = data.y if data.y is not None else data.known_y
@@ -146,6 +160,7 @@ def from_data(data: Data) -> dict[str, Any]:
         "candidates": None if data.candidates is None else data.candidates.mask(),
         "test_x": data.test_x,
         "test_y": data.test_y,
+        "weights": data.weights,
     }
     found: dict[str, Any] = {name: tensor.numpy() for name, tensor in arrays.items() if tensor is not None}
     for key, texts in (("class_names", data.class_names), ("ids", data.ids)):

@@ -46,7 +46,9 @@ def read_folder(folder: Path, labels: Path, layout: table_layout.Layout, file_co
         if not (folder / name).is_file():
             raise DataError(f"{place}: there is no image {name!r}")
     x = decoder.read(folder, [folder / name for name in files])
-    return Data(name=folder.name, x=x, normalise="per-channel", **{**labelled, "ids": labelled["ids"] or _ids(files)})
+    labelled["ids"] = labelled["ids"] or _ids(files)
+    people = table_files.annotators_of(file, labelled["class_names"])
+    return Data(name=folder.name, x=x, normalise="per-channel", annotators=people, **labelled)
 
 
 def _ids(files: list[str]) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class LabelledTable(Dataset):
     )
     label_column: str | None = param(None, help="column of true labels, empty where unknown [default: label]")
     id_column: str | None = param(None, help="column that names the examples [default: id]")
+    weight_column: str | None = param(None, help="column that says how much each row counts in training, 0 or more")
     classes: tuple[str, ...] = param((), help="all classes, in order [default: those that occur, sorted]")
     classes_file: Path | None = param(None, help="a text file with all classes, one a line")
     combine: str = param(
@@ -57,6 +58,7 @@ class LabelledTable(Dataset):
             indicators=self.class_columns,
             label=self.label_column,
             id=self.id_column,
+            weight=self.weight_column,
             classes=self._classes(),
             combine=self.combine,
             separator=self.separator,
@@ -94,7 +96,7 @@ class Table(LabelledTable):
         from wsl_toolkit.data.formats import table_writing
 
         delimiter = None if self.given is None else self.given.delimiter
-        table_writing.write(data, self.file, delimiter, self.categorical)
+        table_writing.write(data, self.file, delimiter, self.categorical, self.weight_column)
 
     @property
     def file(self) -> Path:
@@ -180,6 +182,28 @@ class Xlsx(Table):
     def write(self, data: Data, data_dir: Path) -> None:
         """Refuse: workbooks are read, not written."""
         raise ConfigError(f"{self.path.name}: workbooks are read, not written: use csv or parquet")
+
+
+@attrs.frozen(kw_only=True)
+class OpenMl(Dataset):
+    """A table of openml.org with true labels, such as those of the UCI repository: by its id, or its title.
+
+    It is downloaded once, by scikit-learn, and kept in the folder openml of the data directory.
+    """
+
+    name: ClassVar[str] = "openml"
+    citation: ClassVar[str] = "Vanschoren, van Rijn, Bischl, Torgo (SIGKDD Explorations 2013)"
+
+    id: int | None = param(None, help="the table's number at openml.org, such as 61 for iris", ge=1)
+    title: str | None = param(None, help="the table's title there, instead of its number")
+    version: int | None = param(None, help="which version of a title [default: the active one]", ge=1)
+    target: str | None = param(None, help="the column of true labels [default: the one that openml.org names]")
+
+    def load(self, data_dir: Path) -> Data:
+        """Read the table, from what was downloaded before or from the network."""
+        from wsl_toolkit.data.formats import openml_tables
+
+        return openml_tables.read(self.id, self.title, self.version, self.target, data_dir)
 
 
 @attrs.frozen(kw_only=True)

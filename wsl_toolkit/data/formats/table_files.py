@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +28,7 @@ from wsl_toolkit.data.formats.text_dialect import Given, detect
 from wsl_toolkit.data.formats.understanding import understand
 from wsl_toolkit.data.table_schema import MISSING, TableSchema, Where, text_or_null
 from wsl_toolkit.errors import DataError, LabelError, did_you_mean
+from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 
 if TYPE_CHECKING:
@@ -92,7 +94,8 @@ def to_data(file: TableFile, name: str) -> Data:
     schema = TableSchema.infer(features, categorical=layout.categorical)
     x = schema.encode(features, file.where)
     understood = understand(file, schema, x, labelled["candidates"])
-    return Data(name=name, x=x, normalise=schema, understood=understood, **labelled)
+    people = annotators_of(file, labelled["class_names"])
+    return Data(name=name, x=x, normalise=schema, understood=understood, annotators=people, **labelled)
 
 
 def labels_of(file: TableFile) -> dict[str, Any]:
@@ -115,6 +118,7 @@ def labels_of(file: TableFile) -> dict[str, Any]:
         "num_classes": len(names),
         "class_names": names,
         "ids": _ids(file),
+        "weights": _weights(file),
     }
 
 
@@ -148,6 +152,23 @@ def _combined(columns: Sequence[set_text.SetColumn], names: Sequence[str], how: 
             ) from None
         done += len(mask)
         yield mask
+
+
+def annotators_of(file: TableFile, names: Sequence[str]) -> tuple[Annotator, ...]:
+    """Return what each of several columns of candidate sets says by itself."""
+    layout, where = file.layout, file.where
+    if len(layout.candidates) < 2:
+        return ()
+    return tuple(
+        Annotator.from_chunks(
+            name,
+            set_text.read_column(file.table.column(name), name, where, layout.separator).masks(names, where),
+            file.table.num_rows,
+            len(names),
+            names,
+        )
+        for name in layout.candidates
+    )
 
 
 def _candidates(file: TableFile) -> CandidateSets:
@@ -232,6 +253,28 @@ def _ids(file: TableFile) -> tuple[str, ...] | None:
             raise DataError(f"{where(first[text])} and {where(row)}, column {column!r}: the same id {text!r} twice")
         first[text] = row
     return tuple(texts)
+
+
+def _weights(file: TableFile) -> Tensor | None:
+    """Return how much each row counts; refuse what is no weight by its row."""
+    column = file.layout.weight
+    if column is None:
+        return None
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = file.table.column(column)
+    if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+        wrong = [row for row, value in enumerate(values.to_pylist()) if not re.match(NUMBER, str(value))]
+        raise DataError(f"{rows_text(wrong or [0], file.where)}, column {column!r}: a weight is a number, 0 or more")
+    numbers = pc.cast(values, pa.float64()).fill_null(np.nan).to_numpy()
+    rows = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(rows):
+        raise DataError(
+            f"{rows_text(rows.tolist(), file.where)}, column {column!r}: a weight is a number, 0 or more, not "
+            f"{values[int(rows[0])].as_py()!r}"
+        )
+    return torch.from_numpy(np.array(numbers))
 
 
 def _check_numbers(table: pa.Table, categorical: Sequence[str], file: TableFile) -> None:

@@ -32,6 +32,8 @@ class Layout:
     """One 0/1 column for each class."""
     label: str | None = None
     id: str | None = None
+    weight: str | None = None
+    """A column that says how much each row counts."""
     classes: tuple[str, ...] | None = None
     combine: str = "union"
     separator: str = set_text.SEPARATOR
@@ -44,13 +46,13 @@ class Layout:
     def completed(self, columns: Sequence[str]) -> Layout:
         """Fill in what the columns' names tell, and refuse names that the table does not have."""
         named = [*self.candidates, *self.indicators, *self.categorical, *self.ignore]
-        for name in [*named, *(c for c in (self.complementary, self.label, self.id) if c is not None)]:
+        for name in [*named, *(c for c in (self.complementary, self.label, self.id, self.weight) if c is not None)]:
             if name not in columns:
                 raise DataError(f"there is no column {name!r}.{did_you_mean(name, columns)} Columns: {listed(columns)}")
         found = self
         if not self.has_sets:
             found = self._guessed(columns)
-        free = {*found.candidates, *found.indicators, *found.ignore, found.complementary}
+        free = {*found.candidates, *found.indicators, *found.ignore, found.complementary, found.weight}
         if found.label is None and LABEL in columns and LABEL not in free:
             found = attrs.evolve(found, label=LABEL)
         if found.id is None and ID in columns and ID not in free:
@@ -84,7 +86,8 @@ class Layout:
 
     def features(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that are inputs."""
-        taken = {*self.candidates, *self.indicators, *self.ignore, self.complementary, self.label, self.id}
+        taken = {*self.candidates, *self.indicators, *self.ignore}
+        taken |= {name for name in (self.complementary, self.label, self.id, self.weight) if name is not None}
         return [name for name in columns if name not in taken]
 
 

@@ -20,14 +20,27 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.system.files import replacing
 
 
-def write(data: Data, path: Path, delimiter: str | None = None, categorical: Sequence[str] = ()) -> None:
+def write(
+    data: Data,
+    path: Path,
+    delimiter: str | None = None,
+    categorical: Sequence[str] = (),
+    weight: str | None = None,
+) -> None:
     """Write data as a table that `table_files.read` turns into the same data, atomically.
 
-    `categorical` are the columns that reading will be told to be categories.
+    `categorical` are the columns that reading will be told to be categories, `weight` the one of weights.
     """
     import pyarrow as pa
 
-    table = pa.table(columns_of(data))
+    columns = columns_of(data)
+    if data.annotators:
+        raise ConfigError(f"{data.name}: a table of one column of sets would lose the annotators: leave them out first")
+    if data.weights is not None:
+        if weight is None or weight in columns:
+            raise ConfigError(f"{data.name} has weights: name a column for them (weight_column) that is not there yet")
+        columns[weight] = pa.array(data.weights.double().numpy())
+    table = pa.table(columns)
     if path.suffix.lower() != ".parquet":
         _check_categories(data, categorical)
     with replacing(path) as temporary:

@@ -105,6 +105,7 @@ def _role(name: str, layout: Layout) -> str:
     if name in layout.indicators:
         return "0/1 of a class"
     others = {layout.complementary: "what it is not", layout.label: "true label", layout.id: "id"}
+    others[layout.weight] = "weight"
     return others.get(name, "ignored")
 
 

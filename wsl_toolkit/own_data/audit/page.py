@@ -8,7 +8,17 @@ from html import escape
 from typing import Any
 
 from wsl_toolkit.own_data.audit import figures
-from wsl_toolkit.own_data.audit.report import Audit, p_text, summary_lines
+from wsl_toolkit.own_data.audit.report import (
+    NEXT,
+    PAIRS,
+    PEOPLE,
+    Audit,
+    next_rows,
+    p_text,
+    pair_rows,
+    people_rows,
+    summary_lines,
+)
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -51,6 +61,7 @@ def page(found: Audit) -> str:
                 for c in found.checks
             ],
         ),
+        *_annotators(found),
         "<h2>Estimators, best first</h2>",
         _table(
             ("estimator", "", "why"),
@@ -70,6 +81,21 @@ def page(found: Audit) -> str:
         f"<title>Audit of {escape(found.name)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def _annotators(found: Audit) -> list[str]:
+    if found.annotators is None:
+        return []
+    parts = (
+        ("Annotators", PEOPLE, people_rows(found.annotators)),
+        ("How they agree", PAIRS, pair_rows(found.annotators)),
+        ("To look at next", NEXT, next_rows(found.annotators)),
+    )
+    return [
+        f"<h2>{title}</h2>" + _table(headings, [tuple(map(escape, row)) for row in rows])
+        for title, headings, rows in parts
+        if rows
+    ]
 
 
 def _notes(found: Audit) -> str:

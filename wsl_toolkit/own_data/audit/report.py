@@ -12,6 +12,7 @@ from torch import Tensor
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data.audit.annotators import AnnotatorsReport, compare_annotators
 from wsl_toolkit.own_data.audit.checks import Check, Verdict, checks_of_labels, checks_of_sets, settle
 from wsl_toolkit.own_data.audit.counting import Counts, count
 from wsl_toolkit.own_data.audit.posterior import out_of_fold_posterior
@@ -35,6 +36,8 @@ class Audit:
     recommendations: tuple[Recommendation, ...]
     features: tuple[int, ...]
     notes: tuple[str, ...]
+    annotators: AnnotatorsReport | None = None
+    """What is said of the annotators, where the data keeps them apart."""
 
     @property
     def best_estimator(self) -> str:
@@ -56,10 +59,11 @@ class Audit:
             "checks": [check.to_dict() for check in self.checks],
             "settings": {str(s): {"verdict": v, "why": why} for s, (v, why) in self.verdicts.items()},
             "estimators": [found.to_dict() for found in self.recommendations],
+            "annotations": None if self.annotators is None else self.annotators.to_dict(),
         }
 
 
-STEPS = ("counting", "testing the sets", "testing true labels")
+STEPS = ("counting", "testing the sets", "testing true labels", "comparing annotators")
 
 
 def audit(
@@ -80,6 +84,10 @@ def audit(
     with ExecutionPlan(threads=1).limit_threads():
         found, degree = _tests(data, candidates, labels, rng, on_step)
     verdicts = settle(found)
+    people = None
+    if data.annotators:
+        on_step(STEPS[3])
+        people = compare_annotators(data, registry, labels, rng)
     return Audit(
         name=data.name,
         counts=counts,
@@ -90,6 +98,7 @@ def audit(
         recommendations=tuple(recommend(registry, verdicts)),
         features=data.input_shape,
         notes=tuple(plain_words(counts, degree, verdicts)),
+        annotators=people,
     )
 
 
@@ -118,7 +127,8 @@ def best_estimator(
     data: Data, registry: Registry, *, seed: int = 0, on_step: Callable[[str], None] = lambda step: None
 ) -> str:
     """Return the estimator to fit with, chosen on candidate sets alone: true labels may not select anything."""
-    return audit(attrs.evolve(data, y=None, known_y=None), registry, seed=seed, on_step=on_step).best_estimator
+    blind = attrs.evolve(data, y=None, known_y=None, annotators=())
+    return audit(blind, registry, seed=seed, on_step=on_step).best_estimator
 
 
 def known_labels(data: Data) -> Tensor | None:
@@ -183,6 +193,44 @@ def summary_lines(found: Audit) -> dict[str, str]:
     if found.ambiguity_degree is not None:
         lines["ambiguity degree"] = f"{found.ambiguity_degree:.3f}"
     return lines
+
+
+def people_rows(found: AnnotatorsReport) -> list[tuple[str, ...]]:
+    """Return a row for each annotator, under `PEOPLE`."""
+    return [
+        (
+            person.name,
+            f"{person.answers:,}",
+            "" if person.mean_size is None else f"{person.mean_size:.2f}",
+            " ".join(f"{size}:{share:.0%}" for size, share in person.sizes.items()),
+            ""
+            if person.reliability is None
+            else f"{person.reliability:.1%} [{person.interval[0]:.1%}, {person.interval[1]:.1%}]",
+            "" if person.holds_true_label is None else f"{person.holds_true_label:.1%}",
+        )
+        for person in found.people
+    ]
+
+
+PEOPLE = ("annotator", "answers", "mean size", "sizes", "holds the model's answer", "holds the true label")
+PAIRS = ("pair", "examples", "a class in common", "mean |s∩t|/|s∪t|")
+NEXT = ("example", "annotator", "bits", "of", "candidates")
+
+
+def pair_rows(found: AnnotatorsReport) -> list[tuple[str, ...]]:
+    """Return a row for each pair of annotators, under `PAIRS`."""
+    return [
+        (f"{pair.first}, {pair.second}", f"{pair.examples:,}", f"{pair.common:.1%}", f"{pair.jaccard:.3f}")
+        for pair in found.agreements
+    ]
+
+
+def next_rows(found: AnnotatorsReport) -> list[tuple[str, ...]]:
+    """Return a row for each example to look at, under `NEXT`."""
+    return [
+        (each.example, each.annotator, f"{each.reduction:.3f}", f"{each.entropy:.3f}", ", ".join(each.candidates))
+        for each in found.look_next
+    ]
 
 
 def p_text(p: float | None) -> str:

@@ -11,7 +11,7 @@ from wsl_toolkit.runs.curves import mean_and_band
 from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.description import Study, component_label
 from wsl_toolkit.studies.report.tables import Row, oracle_mark, rows_of
-from wsl_toolkit.studies.selection import metric_of, varying
+from wsl_toolkit.studies.selection import varying
 from wsl_toolkit.system.figure_style import PALETTE, figure, plain
 
 PANEL = (3.4, 2.6)
@@ -160,7 +160,7 @@ def heat_maps(study: Study, row: Row) -> Any | None:
         for panel, (state, (down, across)) in zip(filled_rows(canvas, counts), shown, strict=True):
             _heat_map(panel, state, down, across)
         canvas.suptitle(
-            plain(f"{row.setting.label}: {metric_of(study.selection.rule)[0]}{oracle_mark(study)}"), fontsize="small"
+            plain(f"{row.setting.label}: {study.selection.measure.name}{oracle_mark(study)}"), fontsize="small"
         )
     return canvas
 
@@ -177,8 +177,7 @@ def _heat_map(panel: Any, state: CellState, down: str, across: str) -> None:
     import numpy as np
 
     search, space = state.searches[0], state.cell.space
-    rule = state.cell.study.selection.rule
-    best = max if metric_of(rule)[1] > 0 else min
+    best = max if state.cell.study.selection.measure.sign > 0 else min
     found: dict[tuple[int, int], list[float]] = {}
     for scored in search.scored:
         if scored.value is not None:

@@ -19,6 +19,7 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.divergence import KINDS, Origin, earliest
 from wsl_toolkit.training.engine import Batch, Chunk, Loop, Losses, Seen
+from wsl_toolkit.training.risk import WEIGHT
 
 
 class ParallelLoop(Loop):
@@ -106,6 +107,8 @@ class ParallelLoop(Loop):
         if self._together:
             return super()._objective(seen, common, batch)
         losses: Tensor = self.risk.estimator.loss(seen.logits, seen.mask, {**common, **seen.state})
+        if self.risk.weighted:
+            losses = losses * seen.state[WEIGHT]
         return losses.sum() / batch.whole
 
     def _update(self, seen: Seen, common: State, batch: Batch) -> State:
