@@ -307,7 +307,7 @@ def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examp
         features=math.prod(data.input_shape),
         classes=candidates.num_classes,
         mean_size=candidates.mean_size,
-        image=len(data.input_shape) > 1,
+        shape=data.input_shape if len(data.input_shape) > 1 else (),
     )
     return plan(size, options.budget, registry, trainings, fits=fits, whole=whole)
 
@@ -347,7 +347,7 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
             "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
             "backbone": {"name": choice.name, **values_of(choice.backbone)},
         }
-        training = choice.training.to_dict()
+        training = choice.training.to_dict() | ({"augmentation": "weak"} if choice.augments else {})
     return {
         **made,
         "training": training,
