@@ -116,7 +116,7 @@ def test_a_file_in_another_encoding_is_one_line(tmp_path):
         Csv(path=tmp_path / "t.csv", encoding="utf-8").load(HERE)
 
 
-@pytest.mark.parametrize("categories", [("01234", "99999"), ("1.5", "abc"), ("2020-01-01",), ("true", "false")])
+@pytest.mark.parametrize("categories", [("01234", "99999"), ("1.5", "abc"), ("true", "false")])
 def test_categories_that_a_text_file_would_change_are_refused_unless_named(tmp_path, categories):
     schema = TableSchema((Column("zip", categories),))
     codes = torch.arange(6, dtype=torch.float64).remainder(len(categories)).unsqueeze(1)
@@ -130,6 +130,19 @@ def test_categories_that_a_text_file_would_change_are_refused_unless_named(tmp_p
         again = table.load(HERE)
         assert again.normalise.decode(again.x)["zip"].to_pylist() == schema.decode(codes)["zip"].to_pylist()
         assert again.candidates == sets
+
+
+def test_categories_that_would_be_read_as_dates_are_refused_unless_named(tmp_path):
+    schema = TableSchema((Column("batch", ("2020-01-01", "2020-02-01")),))
+    codes = torch.arange(4, dtype=torch.float64).remainder(2).unsqueeze(1)
+    sets = CandidateSets.from_sets([[0], [1]] * 2, 2, ("a", "b"))
+    data = Data(name="t", x=codes, candidates=sets, num_classes=2, class_names=("a", "b"), normalise=schema)
+    for path in (tmp_path / "t.csv", tmp_path / "t.parquet"):
+        kind = Csv if path.suffix == ".csv" else Parquet
+        with pytest.raises(ConfigError, match=r"column 'batch'.* read as dates: say that it is categorical"):
+            kind(path=path).write(data, HERE)
+        kind(path=path, categorical=("batch",)).write(data, HERE)
+        assert kind(path=path, categorical=("batch",)).load(HERE).digest() == data.digest()
 
 
 def test_parquet_lists_booleans_and_dictionaries_are_read(tmp_path):
@@ -149,10 +162,10 @@ def test_parquet_lists_booleans_and_dictionaries_are_read(tmp_path):
     assert data.normalise.columns == (Column("flag"), Column("colour", ("blue", "red")), Column("count"))
 
 
-def test_a_column_of_dates_is_refused_with_a_remedy(tmp_path):
-    with pytest.raises(DataError, match=r"column 'when' holds date32.*leave it out"):
-        csv_of(tmp_path, "when,candidates\n2020-01-01,a|b\n2021-02-02,a\n").load(HERE)
-    assert csv_of(tmp_path, "when,x,candidates\n2020-01-01,1,a|b\n2021-02-02,2,a\n", ignore=("when",)).load(HERE)
+def test_a_column_of_times_is_refused_with_a_remedy(tmp_path):
+    with pytest.raises(DataError, match=r"column 'when' holds time32.*leave it out"):
+        csv_of(tmp_path, "when,candidates\n12:30:00,a|b\n12:31:00,a\n").load(HERE)
+    assert csv_of(tmp_path, "when,x,candidates\n12:30:00,1,a|b\n12:31:00,2,a\n", ignore=("when",)).load(HERE)
 
 
 @pytest.mark.parametrize("keep", [0, 3, 4, 100, -1, -8, -200])

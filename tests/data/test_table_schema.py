@@ -83,8 +83,8 @@ def test_a_missing_column_is_named_with_its_likely_misspelling():
 
 
 def test_columns_that_are_neither_numbers_nor_text_are_refused_with_a_remedy():
-    with pytest.raises(DataError, match=r"column 'when' holds date32.* leave it out"):
-        TableSchema.infer(pa.table({"when": pa.array([0], pa.date32())}))
+    with pytest.raises(DataError, match=r"column 'when' holds time32.* leave it out"):
+        TableSchema.infer(pa.table({"when": pa.array([0], pa.time32("s"))}))
 
 
 def test_free_text_is_no_category():

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 
+import attrs
 import pytest
 import torch
 
+from tests.own_data.test_trees import quadrants
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.own_data import calibration, fitting
 from wsl_toolkit.own_data.calibration import COLDEST, calibration_error, set_log_loss, set_log_losses, temperature
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system import random_streams
 
 
 def proper(n: int, classes: int, others: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -64,3 +70,22 @@ def test_the_calibration_error_is_the_gap_between_confidence_and_share_right():
     assert calibration_error(more, torch.cat([labels, unknown])) == pytest.approx(0.1, abs=1e-6)
     assert calibration_error(probabilities[:19], labels[:19]) is None
     assert math.isclose(calibration_error(torch.eye(2)[labels], labels), 0.0, abs_tol=1e-12)
+
+
+def test_beyond_a_thousand_examples_the_temperature_is_that_of_models_of_nine_tenths():
+    x, _, sets = quadrants(1200)
+    data = Data(name="made", x=x.double(), candidates=sets, num_classes=4)
+    registry = load_plugins().registry
+    options = fitting.options_for(registry, estimator=("cc", {}), epochs=1, lr=0.1, weight_decay=0.0, batch_size=256)
+    found = fitting.fit(data, registry, options, torch.arange(1200))
+    order = torch.randperm(1200, generator=random_streams.stream(0, "validation"))
+    logits, masks = [], []
+    for number in range(3):
+        held_out = order[120 * number : 120 * (number + 1)]
+        rest = torch.cat([order[: 120 * number], order[120 * (number + 1) :]]).sort().values
+        part = fitting.fit(data, registry, attrs.evolve(options, calibrate=False), rest)
+        logits.append(part.logits(data.x, held_out))
+        masks.append(sets.mask()[held_out])
+    wanted = calibration.temperature(torch.cat(logits), torch.cat(masks))
+    assert found.temperature == pytest.approx(wanted, rel=1e-3)
+    assert found.temperature != pytest.approx(found.tried[0]["temperature"], rel=1e-6)

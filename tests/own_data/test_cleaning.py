@@ -73,7 +73,8 @@ def test_labels_are_candidates_and_confidences_are_shares_of_them():
     assert bool((found.confidence >= 1 / data.candidates.sizes - 1e-6).all())
     assert bool((found.confidence[data.candidates.sizes == 1] > 1 - 1e-6).all())
     assert found.rank.sort().values.tolist() == list(range(1, 61))
-    assert int(found.rank[(found.confidence * found.covered).argmin()]) == 1
+    wrong = 1 - (1 - found.review.missed) * found.confidence.double()
+    assert int(found.rank[wrong.argmax()]) == 1
 
 
 def test_too_few_examples_for_the_folds_are_refused():

@@ -132,13 +132,21 @@ class Cleaning:
         """Return a row an example: its label, the confidence, its candidates, its place in the list for review."""
         return cleaning.to_frame(self._data, self.found)
 
+    def ambiguous(self, most: int | None = None) -> pd.DataFrame:
+        """Return the rows of `table` in the order in which a person should look for labels that are left open."""
+        return self.table().sort_values("ambiguous").head(most)
+
+    def suspicious(self, most: int | None = None) -> pd.DataFrame:
+        """Return the rows of `table` in the order in which a person should look for sets that miss the truth."""
+        return self.table().sort_values("suspicious").head(most)
+
     @property
     def summary(self) -> dict[str, Any]:
         """How sure the labels are and, where true labels are known, how many are right."""
         return cleaning.summarise(self._data, self.found)
 
     def __repr__(self) -> str:
-        known = {key: value for key, value in self.summary.items() if value is not None}
+        known = {key: value for key, value in self.summary.items() if value is not None and value != []}
         words = ", ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in known.items())
         return f"Cleaning({self.estimator}: {words})"
 

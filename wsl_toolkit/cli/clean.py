@@ -29,8 +29,24 @@ EPILOG = """\b
 Examples:
   wsl clean lost.mat --out lost-cleaned.csv
   wsl clean birds.csv --candidates-column species --out cleaned.csv --folds 10
-The column `review` ranks the examples: 1 is the one whose label is the least sure.
+The columns `review`, `ambiguous` and `suspicious` rank the examples: 1 is the first to look at.
 """
+
+
+LISTS = {
+    "ambiguous": "Ambiguous: the candidates are hard to tell apart",
+    "suspicious": "Suspicious: the set probably misses the truth",
+}
+COLUMNS = {
+    "id": "id",
+    "label": "label",
+    "confidence": "confidence",
+    "candidates": "candidates",
+    "predicted": "predicted",
+    "missed_probability": "set misses it",
+}
+SHOWN = 5
+"""Of each list, so many examples are shown."""
 
 
 @click.command("clean", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
@@ -43,7 +59,11 @@ The column `review` ranks the examples: 1 is the one whose label is the least su
 @training_options
 @json_option
 def clean(data: Path, **options: Any) -> None:
-    """Give every example its most likely label with a confidence, out of fold, and rank the examples for review."""
+    """Give every example its most likely label with a confidence, out of fold, and rank the examples for review.
+
+    There are two lists: ambiguous examples, whose candidates are hard to tell apart, and suspicious ones, whose set
+    probably misses the truth. Known true labels are kept with --use-known-labels, and judge the others otherwise.
+    """
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.own_data import cleaning, result_files
     from wsl_toolkit.system.signals import listening
@@ -69,15 +89,17 @@ def _show(frame: pd.DataFrame, summary: dict[str, Any], out: Path) -> None:
 
     screen = console()
     for name, value in summary.items():
-        if value is not None:
+        if value is not None and not isinstance(value, list):
             text = f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
             screen.print(f"[bold]{name.replace('_', ' ')}[/]: {text}")
-    table = Table(title="\nFirst for review", title_justify="left", box=None, pad_edge=False)
-    columns = ("id", "label", "confidence", "candidates", "predicted")
-    for heading in columns:
-        table.add_column(heading)
-    for row in frame.sort_values("review").head(10).to_dict("records"):
-        cells = (f"{row[c]:.3f}" if c == "confidence" else str(row[c]) for c in columns)
-        table.add_row(*(escape(cell) for cell in cells))
-    screen.print(table)
+    for remark in summary["remarks"]:
+        screen.print(f"[bold yellow]![/] {escape(remark)}")
+    for name, title in LISTS.items():
+        table = Table(title=f"\n{title}", title_justify="left", box=None, pad_edge=False)
+        for heading in COLUMNS.values():
+            table.add_column(heading)
+        for row in frame.sort_values(name).head(SHOWN).to_dict("records"):
+            cells = (f"{row[c]:.3f}" if isinstance(row[c], float) else str(row[c]) for c in COLUMNS)
+            table.add_row(*(escape(cell) for cell in cells))
+        screen.print(table)
     screen.print(f"All {len(frame):,} examples are in {out}", markup=False)

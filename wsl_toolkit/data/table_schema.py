@@ -1,4 +1,4 @@
-"""Tables: columns of numbers and categories, with missing values, as inputs of a network.
+"""Tables: columns of numbers, categories, dates and texts, with missing values, as inputs of a network.
 
 A table is kept as one float64 matrix of raw values: numbers as they are, categories as codes, NaN where a value is
 missing. That makes a table an ordinary `Data.x`, which is split, indexed and hashed like images are, and everything
@@ -13,7 +13,7 @@ torch module that computes the same function, so that a model can carry its prep
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,33 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.data import dataset
+from wsl_toolkit.data import dataset, table_columns
+from wsl_toolkit.data.table_columns import MISSING, Column, DateColumn, Where, WordColumn, row_number
 from wsl_toolkit.errors import DataError, did_you_mean
 from wsl_toolkit.system.json_files import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
-"""Texts that stand for a missing feature value."""
 MOST_CATEGORIES = 1000
 """A text column with more different values than this is a mistake, such as free text or an id."""
-
-
-def row_number(row: int) -> str:
-    """Return a row's name for messages, counting from 1."""
-    return f"row {row + 1}"
-
-
-Where = Callable[[int], str]
-
-
-@attrs.frozen
-class Column:
-    """A feature column: of numbers, or of categories if it lists them."""
-
-    name: str
-    categories: tuple[str, ...] | None = None
 
 
 @attrs.frozen
@@ -63,14 +46,24 @@ class TableSchema:
         table: pa.Table,
         *,
         categorical: Sequence[str] = (),
+        hashed: Sequence[str] = (),
+        month_first: bool = False,
         missing: Sequence[str] = MISSING,
         most_categories: int = MOST_CATEGORIES,
     ) -> TableSchema:
-        """Take numbers and booleans as numbers, text and the columns named `categorical` as categories."""
-        columns = []
+        """Take numbers and booleans as numbers, text and the columns named `categorical` as categories.
+
+        Dates, as such or as texts that all are, become their parts, and texts named `hashed` are spread word by word.
+        """
+        columns: list[Column] = []
         for name in table.column_names:
             values = table.column(name)
-            if name in categorical or _is_text(values.type):
+            written = None if name in categorical or name in hashed else date_style(values, missing, month_first)
+            if name in hashed:
+                columns += table_columns.word_columns(name)
+            elif written is not None:
+                columns += table_columns.date_columns(name, written)
+            elif name in categorical or _is_text(values.type):
                 columns.append(Column(name, _categories(values, name, missing, most_categories)))
             elif _is_number(values.type):
                 columns.append(Column(name))
@@ -83,30 +76,56 @@ class TableSchema:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
-        return [column.name for column in self.columns]
+        """The names of the table's columns, each once."""
+        return table_columns.sources(self.columns)
 
     def encode(self, table: pa.Table, where: Where = row_number) -> Tensor:
         """Return raw rows as float64 [n, d]; columns may come in any order, and others are ignored."""
         x = torch.empty(table.num_rows, len(self.columns), dtype=torch.float64)
+        parsed: dict[str, np.ndarray] = {}
         for position, column in enumerate(self.columns):
             if column.name not in table.column_names:
                 raise DataError(f"column {column.name!r} is missing.{did_you_mean(column.name, table.column_names)}")
             values = table.column(column.name)
-            if column.categories is None:
+            if isinstance(column, DateColumn | WordColumn):
+                if column.name not in parsed:
+                    parsed[column.name] = self._parse(column, values, where)
+                parts = parsed[column.name]
+                x[:, position] = (
+                    column.of(parts) if isinstance(column, DateColumn) else torch.from_numpy(parts[:, column.place])
+                )
+            elif column.categories is None:
                 x[:, position] = _numbers(values, column.name, self.missing, where)
             else:
                 x[:, position] = _codes(values, column.categories, self.missing)
         return x
 
+    def _parse(self, column: DateColumn | WordColumn, values: Any, where: Where) -> np.ndarray:
+        """Return a column's dates, or its words spread over columns."""
+        text = values if table_columns.is_date(values.type) else text_or_null(values, self.missing)
+        if isinstance(column, DateColumn):
+            return table_columns.read_dates(values, text, column, where)
+        return table_columns.spread_words(text, column.of_all)
+
     def decode(self, x: Tensor) -> dict[str, Any]:
-        """Return raw rows as pyarrow columns by name: the inverse of `encode`."""
+        """Return raw rows as pyarrow columns by name: the inverse of `encode`.
+
+        Of a date, the day of the month is not known: it is some day that `encode` turns into the same. The words of a
+        text are not known at all: it is empty.
+        """
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
         for position, column in enumerate(self.columns):
             values = x[:, position].numpy()
-            if column.categories is None:
+            if column.name in columns:
+                continue
+            if isinstance(column, WordColumn):
+                columns[column.name] = pa.nulls(len(x), pa.string())
+            elif isinstance(column, DateColumn):
+                parts = [x[:, i] for i, other in enumerate(self.columns) if other.name == column.name]
+                columns[column.name] = table_columns.some_dates(parts[0], parts[1], parts[2], column.written)
+            elif column.categories is None:
                 columns[column.name] = pa.array(values, from_pandas=True)
             else:
                 codes = pa.array(values, from_pandas=True).cast(pa.int64())
@@ -125,7 +144,7 @@ class TableSchema:
         """Learn from training rows: medians for missing numbers, means and spreads, the categories there are."""
         numeric = [i for i, column in enumerate(self.columns) if column.categories is None]
         categorical = [i for i, column in enumerate(self.columns) if column.categories is not None]
-        fill, shift, spread = _learn_numbers(x, numeric, self.names)
+        fill, shift, spread = _learn_numbers(x, numeric, [column.name for column in self.columns])
         return TableTransform(
             numeric=torch.tensor(numeric, dtype=torch.long),
             fill=fill,
@@ -143,10 +162,7 @@ class TableSchema:
         """Read what `to_json` wrote."""
         try:
             raw = parse_json(text)
-            columns = tuple(
-                Column(str(c["name"]), None if c["categories"] is None else tuple(map(str, c["categories"])))
-                for c in raw["columns"]
-            )
+            columns = tuple(table_columns.column_from(values) for values in raw["columns"])
             return cls(columns, tuple(map(str, raw["missing"])))
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"not the schema of a table: {error}") from None
@@ -227,6 +243,16 @@ def _blocks(x: Tensor, columns: list[int]) -> list[tuple[int, list[int]]]:
 # -------------------------------------------------------------------- arrow
 
 
+def date_style(values: Any, missing: Sequence[str] = MISSING, month_first: bool = False) -> str | None:
+    """Return how a pyarrow column writes its dates; None where not every value is a date."""
+    if table_columns.is_date(values.type):
+        return table_columns.ISO
+    if not _is_text(values.type):
+        return None
+    written, share = table_columns.how_written(text_or_null(values, missing), month_first=month_first)
+    return written if share == 1 else None
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -270,7 +296,8 @@ def _categories(values: Any, name: str, missing: Sequence[str], most: int) -> tu
     if len(found) > most:
         raise DataError(
             f"column {name!r} has {len(found):,} different texts, such as {found[0].as_py()!r}: too many for "
-            f"categories (at most {most:,}); leave the column out, or turn it into numbers"
+            f"categories (at most {most:,}); leave the column out (--ignore), take its words as features (--hashed), "
+            "or turn it into numbers"
         )
     return tuple(sorted(found.to_pylist()))
 

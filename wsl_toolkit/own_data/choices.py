@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from wsl_toolkit.components import Backbone
+from wsl_toolkit.errors import WslError
 from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.trees import Boosting
 from wsl_toolkit.parameters import values_of
@@ -23,7 +24,7 @@ from wsl_toolkit.training.config import Training
 BUDGETS = {"quick": 5.0, "normal": 60.0, "thorough": 600.0}
 """Seconds."""
 
-LINEAR, MLP = "linear", "mlp"
+LINEAR, MLP, CONVOLUTIONAL = "linear", "mlp", "lenet"
 """Backbones that are tried where they are installed."""
 
 RATES = {"quick": (0.1, 0.01), "normal": (0.1, 0.01), "thorough": (0.1, 0.03, 0.01)}
@@ -44,8 +45,12 @@ FORESTS = {
         Boosting(learning_rate=0.05, max_leaf_nodes=6, max_iter=400),
     ),
 }
+IMAGE_RATES = {"quick": (0.1,), "normal": (0.1, 0.01), "thorough": (0.1, 0.03, 0.01)}
+IMAGE_DECAYS = {"quick": (1e-3,), "normal": (1e-3,), "thorough": (1e-4, 1e-3, 1e-2)}
 STACKED = 6
 """Linear models are trained as one stack, which takes each of them about so much less time."""
+IMAGE_PRODUCTS = 600
+"""A convolutional network multiplies about so often for each number of an image."""
 EXPANDED_CELLS = 50_000_000
 """Trees are grown on one row for each candidate of each example; beyond so many numbers that takes too much memory."""
 
@@ -56,6 +61,8 @@ class NetworkChoice:
 
     backbone: Backbone
     training: Training
+    augments: bool = False
+    """Whether it is trained on images that are moved and mirrored a little, each time otherwise."""
 
     @property
     def name(self) -> str:
@@ -65,7 +72,8 @@ class NetworkChoice:
     def settings(self) -> dict[str, Any]:
         """Return what tells it from other choices of its kind."""
         widths = values_of(self.backbone).get("widths")
-        own = {} if widths is None else {"widths": list(widths)}
+        own: dict[str, Any] = {} if widths is None else {"widths": list(widths)}
+        own |= {"augmentation": "weak"} if self.augments else {}
         return {**own, "lr": self.training.lr, "weight_decay": self.training.weight_decay}
 
 
@@ -97,7 +105,8 @@ class Size:
     classes: int
     mean_size: float
     """Candidates in a set, on average."""
-    image: bool = False
+    shape: tuple[int, ...] = ()
+    """Of an image: channels, height, width."""
 
 
 @attrs.frozen(kw_only=True)
@@ -126,16 +135,20 @@ def plan(
     spent = 0.0
     chosen: list[Choice] = []
     left_out: dict[str, str] = {}
+    tried: set[str] = set()
     for choice in _wanted(size, budget, registry, trainings):
         full = attrs.evolve(size, examples=whole)
         if isinstance(choice, TreesChoice) and whole * size.mean_size * size.features > EXPANDED_CELLS:
             left_out.setdefault(choice.name, "the data are too large for it")
             continue
         cost = fits * cost_of(choice, size)
-        if choice.name != LINEAR and spent + cost + cost_of(choice, full) > seconds:
+        # Something must be tried: linear models and, of images, the first convolutional network.
+        must = choice.name == LINEAR or (choice.name == CONVOLUTIONAL and choice.name not in tried)
+        if not must and spent + cost + cost_of(choice, full) > seconds:
             left_out.setdefault(choice.name, f"some settings would take longer than --budget {budget} allows")
             continue
         spent += cost
+        tried.add(choice.name)
         chosen.append(choice)
     return Plan(choices=tuple(chosen), left_out=tuple(left_out.items()))
 
@@ -147,8 +160,14 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
     if LINEAR in installed:
         linear = registry.create("backbone", LINEAR, {})
         found += [NetworkChoice(backbone=linear, training=training) for training in trainings]
-    if size.image:
-        return found
+    convolutional = _convolutional(size, registry)
+    if convolutional is not None:
+        rates, decays = IMAGE_RATES[budget], IMAGE_DECAYS[budget]
+        return found + [
+            NetworkChoice(backbone=convolutional, training=training, augments=True)
+            for training in trainings
+            if training.lr in rates and training.weight_decay in decays
+        ]
     forests: list[Choice] = [TreesChoice(boosting=boosting) for boosting in FORESTS[budget]]
     perceptrons: list[Choice] = []
     if MLP in installed:
@@ -161,6 +180,18 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
     return [*found, *forests[:1], *perceptrons, *forests[1:]]
 
 
+def _convolutional(size: Size, registry: Registry) -> Backbone | None:
+    """Return the network for images of a size; None for tables, and for images that are too small for it."""
+    if len(size.shape) != 3 or CONVOLUTIONAL not in registry.names("backbone"):
+        return None
+    backbone: Backbone = registry.create("backbone", CONVOLUTIONAL, {})
+    try:
+        backbone.build(size.shape, size.classes)
+    except WslError:
+        return None
+    return backbone
+
+
 def cost_of(choice: Choice, size: Size) -> float:
     """Return the estimated seconds of one fit."""
     if isinstance(choice, TreesChoice):
@@ -168,7 +199,10 @@ def cost_of(choice: Choice, size: Size) -> float:
         tree = 1e-3 + size.features * (3e-5 + 4e-9 * rows)
         return choice.boosting.max_iter * size.classes * tree
     steps = choice.training.epochs * math.ceil(size.examples / choice.training.batch_size)
-    widths = [size.features, *(values_of(choice.backbone).get("widths") or ()), size.classes]
-    weights: int = sum(a * b for a, b in itertools.pairwise(widths))
-    seconds = steps * (3e-4 + 6 * weights * choice.training.batch_size / 3e10)
+    if choice.name == CONVOLUTIONAL:
+        products = IMAGE_PRODUCTS * size.features
+    else:
+        widths = [size.features, *(values_of(choice.backbone).get("widths") or ()), size.classes]
+        products = sum(a * b for a, b in itertools.pairwise(widths))
+    seconds = steps * (3e-4 + 6 * products * choice.training.batch_size / 3e10)
     return seconds / STACKED if choice.name == LINEAR else seconds

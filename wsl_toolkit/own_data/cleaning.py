@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,6 +15,7 @@ from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.own_data.audit.report import known_labels
 from wsl_toolkit.own_data.model_file import class_names_of
+from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, review
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
@@ -21,6 +23,10 @@ from wsl_toolkit.training.metrics import candidate_confidence
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+TINY = 1e-38
+"""The least that float32 makes of a set's probability."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -37,8 +43,15 @@ class Cleaned:
     """The model's most likely class, candidate or not, [n]."""
     fold: Tensor
     """Which part each example was in: it was judged by the model that was fitted without that part, [n]."""
-    rank: Tensor
-    """The place in the list for review, 1 for the example that most needs one, [n]."""
+    kept: Tensor
+    """Whether the label is the true one that the user gave, and asked to use, [n]."""
+    review: Review
+    """How each label may be wrong, and the examples' places in the lists for review."""
+
+    @property
+    def rank(self) -> Tensor:
+        """The place in the list of all, 1 for the example whose label is most likely wrong, [n]."""
+        return self.review.overall
 
 
 def clean(
@@ -57,6 +70,7 @@ def clean(
         raise DataError(f"{data.name}: {n} examples are too few for {folds} folds")
     fold = torch.randperm(n, generator=stream(options.seed, "folds")) % folds
     confidence, covered = torch.empty(n), torch.empty(n)
+    log_odds = torch.empty(n, dtype=torch.float64)
     label, predicted = torch.empty(n, dtype=torch.int64), torch.empty(n, dtype=torch.int64)
     for number in range(folds):
         others, held_out = (fold != number).nonzero().flatten(), (fold == number).nonzero().flatten()
@@ -66,27 +80,23 @@ def clean(
         share = candidate_confidence(logits, mask)
         confidence[held_out], label[held_out] = share.max(1)
         covered[held_out] = (torch.softmax(logits, 1) * mask).sum(1)
+        log_odds[held_out] = log_odds_of_a_miss(logits, mask)
         predicted[held_out] = logits.argmax(1)
+    kept = torch.zeros(n, dtype=torch.bool)
+    labels = known_labels(data) if options.use_known_labels else None
+    if labels is not None:
+        kept = labels >= 0
+        label, confidence = torch.where(kept, labels, label), confidence.masked_fill(kept, 1.0)
+        log_odds = log_odds.masked_fill(kept, -math.inf)  # there is nothing to look for
     return Cleaned(
         label=label,
         confidence=confidence,
         covered=covered,
         predicted=predicted,
         fold=fold,
-        rank=review_order(confidence, covered),
+        kept=kept,
+        review=review(log_odds, confidence),
     )
-
-
-def review_order(confidence: Tensor, covered: Tensor) -> Tensor:
-    """Return each example's place in the list for review: least sure of the label first.
-
-    How sure is r_y(x, s) · Σ_{j∈s} p_j = p_y(x): low if the candidates are hard to tell apart, and low too if the model
-    believes in none of them. Equal ones keep their order.
-    """
-    order = torch.argsort(confidence * covered, stable=True)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(1, len(order) + 1)
-    return rank
 
 
 def to_frame(data: Data, found: Cleaned) -> pd.DataFrame:
@@ -106,29 +116,40 @@ def to_frame(data: Data, found: Cleaned) -> pd.DataFrame:
             "candidates": [json.dumps([names[j] for j in members], ensure_ascii=False) for members in sets],
             "predicted": names[found.predicted.numpy()],
             "candidates_probability": found.covered.double().numpy(),
+            "kept": found.kept.numpy(),
+            "missed_probability": found.review.missed.numpy(),
             "fold": found.fold.numpy(),
-            "review": found.rank.numpy(),
+            "review": found.review.overall.numpy(),
+            "ambiguous": found.review.ambiguous.numpy(),
+            "suspicious": found.review.suspicious.numpy(),
         }
     )
 
 
 def summarise(data: Data, found: Cleaned) -> dict[str, Any]:
-    """Return how sure the labels are and, where true labels are known, how many are right."""
+    """Return how sure the labels are and, where true labels are known, how many are right; and what to beware of."""
     candidates = fitting.own_candidates(data)
     labels = known_labels(data)
-    known = None if labels is None else (labels >= 0).nonzero().flatten()
+    known = None if labels is None else ((labels >= 0) & ~found.kept).nonzero().flatten()
     summary: dict[str, Any] = {
         "examples": len(data.x),
         "mean_confidence": float(found.confidence.double().mean()),
         "predicted_outside_candidates": int((found.label != found.predicted).sum()),
+        "sets_thought_to_miss": found.review.miss_rate,
         "known_labels": 0 if known is None else len(known),
+        "kept_labels": int(found.kept.sum()),
         "accuracy": None,
         "accuracy_of_most_frequent_candidate": None,
     }
-    if labels is not None and known is not None:
+    if labels is not None and known is not None and len(known):
         baseline = most_frequent_candidate(candidates)
         summary["accuracy"] = float((found.label[known] == labels[known]).double().mean())
         summary["accuracy_of_most_frequent_candidate"] = float((baseline[known] == labels[known]).double().mean())
+    right = torch.full((len(data.x),), math.nan)
+    if labels is not None and known is not None:
+        right[known] = (found.label[known] == labels[known]).float()
+    losses = -found.covered.double().clamp(min=TINY).log()
+    summary["remarks"] = remarks(losses, candidates.mask().cpu(), found.confidence, right)
     return summary
 
 

@@ -23,12 +23,12 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
 from wsl_toolkit.own_data.audit.report import known_labels
 from wsl_toolkit.own_data.choices import DECAYS, FORESTS, RATES, Choice, NetworkChoice, Plan, Size, TreesChoice, plan
+from wsl_toolkit.own_data.held_out import HeldOut, evaluate
 from wsl_toolkit.own_data.learning import SELECTED_BY, Learner, Listener, Quiet, judge, make_own_problem, own_candidates
 from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training import metrics
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
 from wsl_toolkit.training.engine import predict
 
@@ -39,6 +39,8 @@ STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2500, 10, 100
 HELD_OUT, VALIDATION = 0.2, 0.1
 FOLDS = ((1_000, 5), (5_000, 3))
 """Up to so many examples, choices are judged in so many folds; beyond, on one part that is held out."""
+TENTHS = 3
+"""Where folds leave out more than a fifth, the winner's temperature is learned on so many tenths instead."""
 
 
 @attrs.frozen(kw_only=True)
@@ -124,27 +126,6 @@ class Fitted:
 
 
 LOGIT_ROWS = 65_536
-
-
-@attrs.frozen(kw_only=True)
-class HeldOut:
-    """How well a model does on examples that neither trained nor chose it."""
-
-    examples: int
-    covering_rate: float
-    approximated_accuracy: float
-    set_log_loss: float
-    accuracy: float | None
-    """Computed with the true labels that are known, None where none is."""
-    known_labels: int
-    calibration_error: float | None = None
-    """Of the probabilities as they are given; None where fewer than 20 true labels are known."""
-    calibration_error_before: float | None = None
-    """The same at temperature 1."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return attrs.asdict(self)
 
 
 def options_for(
@@ -233,6 +214,10 @@ def fit(
     if len(folds) > 1:
         choice = _for_size(best.choice, options, len(index))
         ((made,),) = learner.fit([choice], [(index, nothing)])
+        if len(folds) == FOLDS[-1][1] and options.calibrate:
+            best = attrs.evolve(
+                best, temperature=_temperature(learner, choice, _parts(_shuffled(options, index), 10)[:TENTHS])
+            )
     elif len(parts[0][0]) == len(folds[0][0]):
         made = best.made
     else:
@@ -282,16 +267,37 @@ def _unwatched(choice: Choice) -> Choice:
 
 def _folds(data: Data, options: FitOptions, index: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return the parts to train on, in random order, and those to judge by: folds of small data, one cut of large."""
-    order = index[torch.randperm(len(index), generator=stream(options.seed, "validation"))]
+    order = _shuffled(options, index)
     folds = next((count for most, count in FOLDS if len(index) <= most), 1)
     if folds == 1 or options.watches or len(data.input_shape) > 1 or len(index) < 2 * folds:
         cut = round(VALIDATION * len(order))
         return [(order[cut:], order[:cut].sort().values)]
-    size = len(order) // folds  # equal training parts make one stack; what is left over trains in every fold
+    return _parts(order, folds)
+
+
+def _shuffled(options: FitOptions, index: Tensor) -> Tensor:
+    return index[torch.randperm(len(index), generator=stream(options.seed, "validation"))]
+
+
+def _parts(order: Tensor, folds: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the parts to train on and those to judge by; what is left over by equal folds trains in every fold."""
+    size = len(order) // folds
     return [
         (torch.cat([order[: i * size], order[(i + 1) * size :]]), order[i * size : (i + 1) * size].sort().values)
         for i in range(folds)
     ]
+
+
+def _temperature(learner: Learner, choice: Choice, parts: list[tuple[Tensor, Tensor]]) -> float:
+    """Return the temperature of models that learned from nearly as much as the one that is kept.
+
+    Models of two thirds of the data are too sure of themselves by more than one of all the data is: their temperature
+    would make its probabilities too timid.
+    """
+    candidates = own_candidates(learner.data)
+    found = learner.fit([choice], [(part.sort().values, held_out) for part, held_out in parts])
+    logits = torch.cat([made.logits[-1] for (made,) in found])
+    return calibration.temperature(logits, torch.cat([candidates.mask(held_out).cpu() for _, held_out in parts]))
 
 
 def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examples: int, fits: int) -> Plan:
@@ -307,32 +313,9 @@ def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examp
         features=math.prod(data.input_shape),
         classes=candidates.num_classes,
         mean_size=candidates.mean_size,
-        image=len(data.input_shape) > 1,
+        shape=data.input_shape if len(data.input_shape) > 1 else (),
     )
     return plan(size, options.budget, registry, trainings, fits=fits, whole=whole)
-
-
-def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tensor) -> HeldOut:
-    """Report on examples that had no part in fitting."""
-    logits = fitted.logits(data.x, index)
-    informative = (candidates.sizes[index] < candidates.num_classes).nonzero().flatten()
-    mask = candidates.mask(index[informative]).cpu()
-    labels = known_labels(data)
-    known = None if labels is None else labels[index]
-    count = 0 if known is None else int((known >= 0).sum())
-    nothing = float("nan")
-    return HeldOut(
-        examples=len(index),
-        covering_rate=float(metrics.covering_rate(logits[informative], mask)) if len(mask) else nothing,
-        approximated_accuracy=float(metrics.approximated_accuracy(logits[informative], mask)) if len(mask) else nothing,
-        accuracy=float(metrics.accuracy(logits, known)) if known is not None and count else None,
-        known_labels=count,
-        set_log_loss=calibration.set_log_loss(logits[informative], mask) if len(mask) else nothing,
-        calibration_error=None if known is None else calibration.calibration_error(logits.softmax(1), known),
-        calibration_error_before=None
-        if known is None
-        else calibration.calibration_error((logits * fitted.temperature).softmax(1), known),
-    )
 
 
 def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
@@ -347,7 +330,7 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
             "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
             "backbone": {"name": choice.name, **values_of(choice.backbone)},
         }
-        training = choice.training.to_dict()
+        training = choice.training.to_dict() | ({"augmentation": "weak"} if choice.augments else {})
     return {
         **made,
         "training": training,
@@ -366,6 +349,7 @@ __all__ = [
     "HeldOut",
     "Listener",
     "Quiet",
+    "evaluate",
     "fit",
     "fit_and_report",
     "make_own_problem",

@@ -16,6 +16,7 @@ from wsl_toolkit.data.problem import CleanLabels, Problem
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
+from wsl_toolkit.own_data.augmented import augmented, without_views
 from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
@@ -84,7 +85,7 @@ class Learner:
             TrainingJob(
                 problem=problem,
                 estimator=self.estimator,
-                backbone=choice.backbone,
+                backbone=augmented(choice.backbone, self.estimator) if choice.augments else choice.backbone,
                 training=choice.training,
                 seed=self.seed,
                 listener=_Shown(listener, number, len(choices), choice.training),
@@ -94,7 +95,7 @@ class Learner:
         if not jobs:
             return []
         with (
-            attributed(self.registry, "backbone", jobs[0].backbone.name),
+            attributed(self.registry, "backbone", choices[0].name),
             attributed(self.registry, "estimator", self.estimator.name),
         ):
             done = train(jobs, stop=self.stop, keep_diverged=len(choices) > 1)
@@ -138,10 +139,11 @@ class Made:
 def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
     device = next(trained.model.parameters()).device
     assert isinstance(problem.validation_x, Tensor)
-    logits = predict(trained.model, problem.validation_x.to(device)).cpu()
+    network = without_views(trained.model)
+    logits = predict(network, problem.validation_x.to(device)).cpu()
     if trained.error is not None:
         logits = torch.full_like(logits, math.nan)
-    return Made(choice=choice, network=trained.model, transform=problem.transform, logits=(logits,))
+    return Made(choice=choice, network=network, transform=problem.transform, logits=(logits,))
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -16,6 +16,7 @@ from wsl_toolkit.data.formats.mat_files import read_variables, to_dense
 from wsl_toolkit.data.formats.npz_files import read_arrays
 from wsl_toolkit.data.formats.table_layout import Layout, TableFile
 from wsl_toolkit.data.formats.text_dialect import Dialect, Given, check_encoding, detect
+from wsl_toolkit.data.table_columns import Column
 from wsl_toolkit.errors import DataError, WslError, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _from_table(
             f"predict from {' or '.join(ARRAYS)}, or fit it on a table"
         )
     wanted = [*model.schema.names, *([id_column] if id_column else [])]
-    numbers = [column.name for column in model.schema.columns if column.categories is None]
+    numbers = [column.name for column in model.schema.columns if type(column) is Column and column.categories is None]
     given = given or Given()
     if path.suffix.lower() == ".xlsx":
         file = _from_sheet(path, wanted, given.sheet or model.about.get("sheet"))

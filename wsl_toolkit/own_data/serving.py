@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wsl_toolkit.data.table_columns import Column
 from wsl_toolkit.errors import ConfigError, DataError, TrackingError, one_line
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
@@ -120,11 +121,15 @@ def raw_rows(model: Model, x: Tensor) -> Any:
     # Missing texts as None and missing numbers as NaN, so that each column keeps one type.
     frame = {
         column.name: columns[column.name].to_numpy(zero_copy_only=False)
-        if column.categories is None
-        else np.array(columns[column.name].to_pylist(), dtype=object)
+        if _is_number(column)
+        else np.array([None if value is None else str(value) for value in columns[column.name].to_pylist()], object)
         for column in model.schema.columns
     }
     return pd.DataFrame(frame)
+
+
+def _is_number(column: Column) -> bool:
+    return type(column) is Column and column.categories is None
 
 
 def signature(model: Model) -> Any:
@@ -139,10 +144,8 @@ def signature(model: Model) -> Any:
     if model.schema is None:
         kind = np.dtype(model.about.get("input_dtype", "float64"))
         return ModelSignature(Schema([TensorSpec(kind, (-1, *model.input_shape))]), outputs)
-    inputs = [
-        ColSpec("double" if column.categories is None else "string", column.name, required=False)
-        for column in model.schema.columns
-    ]
+    kinds = {column.name: "double" if _is_number(column) else "string" for column in model.schema.columns}
+    inputs = [ColSpec(kind, name, required=False) for name, kind in kinds.items()]
     return ModelSignature(Schema(inputs), outputs)
 
 
@@ -178,9 +181,9 @@ class ServedModel:
         import pyarrow as pa
 
         frame = data.copy()
-        for column in self.model.schema.columns:
-            if column.name not in frame.columns:
-                frame[column.name] = None  # an optional column that was not sent: missing throughout
+        for name in self.model.schema.names:
+            if name not in frame.columns:
+                frame[name] = None  # an optional column that was not sent: missing throughout
         return self.model.schema.encode(pa.Table.from_pandas(frame, preserve_index=False))
 
 

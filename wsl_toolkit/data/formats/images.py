@@ -16,7 +16,7 @@ from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import table_files, table_layout
-from wsl_toolkit.data.table_schema import row_number
+from wsl_toolkit.data.table_columns import row_number
 from wsl_toolkit.errors import DataError, did_you_mean, one_line
 from wsl_toolkit.system.files import replacing
 

@@ -6,7 +6,7 @@ The built-in plugin registers these classes as datasets, like any other; the reg
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
@@ -48,7 +48,7 @@ class LabelledTable(Dataset):
         choices=("refuse", "unlabelled", "skip"),
     )
 
-    def layout(self, categorical: tuple[str, ...] = ()) -> Layout:
+    def layout(self, categorical: tuple[str, ...] = (), **more: Any) -> Layout:
         """Return which column is what."""
         from wsl_toolkit.data.formats.table_layout import Layout
 
@@ -65,6 +65,7 @@ class LabelledTable(Dataset):
             categorical=categorical,
             ignore=self.ignore,
             empty=self.empty,
+            **more,
         )
 
     def _classes(self) -> tuple[str, ...] | None:
@@ -84,12 +85,15 @@ class Table(LabelledTable):
     """A table whose other columns are features."""
 
     categorical: tuple[str, ...] = param((), help="columns of numbers that are categories")
+    hashed: tuple[str, ...] = param((), help="columns of text whose words become features, such as remarks")
+    dates: str = param("day-first", help="how 3/4/2024 is read", choices=("day-first", "month-first"))
 
     def load(self, data_dir: Path) -> Data:
         """Read the table."""
         from wsl_toolkit.data.formats import table_files
 
-        return table_files.read(locate(self.file, data_dir), self.layout(self.categorical), self.given)
+        layout = self.layout(categorical=self.categorical, hashed=self.hashed, month_first=self.dates == "month-first")
+        return table_files.read(locate(self.file, data_dir), layout, self.given)
 
     def write(self, data: Data, data_dir: Path) -> None:
         """Write a table that reads back as the same data."""
@@ -113,7 +117,8 @@ class Table(LabelledTable):
 class Csv(Table):
     """A CSV or TSV table: features, and candidate sets as a|b, a JSON list, or 0/1 columns.
 
-    Numbers are features as they are, text is a category, and empty cells are missing values. With no option, columns
+    Numbers are features as they are, text is a category, a date gives its year, month and day of the week, and empty
+    cells are missing values. With no option, columns
     named candidates (or complementary, or class:<name>), label and id are what their names say.
     """
 

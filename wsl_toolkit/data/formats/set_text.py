@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.data.table_schema import Where
+from wsl_toolkit.data.table_columns import Where
 from wsl_toolkit.errors import LabelError, did_you_mean
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS
 

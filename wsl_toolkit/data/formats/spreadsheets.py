@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wsl_toolkit.data.formats.size_bounds import Budget
-from wsl_toolkit.data.table_schema import MISSING, row_number
+from wsl_toolkit.data.table_columns import MISSING, row_number
 from wsl_toolkit.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:

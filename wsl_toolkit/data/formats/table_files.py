@@ -26,7 +26,8 @@ from wsl_toolkit.data.formats.table_rows import (
 )
 from wsl_toolkit.data.formats.text_dialect import Given, detect
 from wsl_toolkit.data.formats.understanding import understand
-from wsl_toolkit.data.table_schema import MISSING, TableSchema, Where, text_or_null
+from wsl_toolkit.data.table_columns import MISSING, Where, how_written, parse_dates
+from wsl_toolkit.data.table_schema import TableSchema, text_or_null
 from wsl_toolkit.errors import DataError, LabelError, did_you_mean
 from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets
@@ -89,9 +90,11 @@ def to_data(file: TableFile, name: str) -> Data:
     features = table.select(layout.features(table.column_names))
     if not features.column_names:
         raise DataError("no column is left for features")
-    _check_numbers(features, layout.categorical, file)
+    _check_numbers(features, (*layout.categorical, *layout.hashed), file)
     labelled = labels_of(file)
-    schema = TableSchema.infer(features, categorical=layout.categorical)
+    schema = TableSchema.infer(
+        features, categorical=layout.categorical, hashed=layout.hashed, month_first=layout.month_first
+    )
     x = schema.encode(features, file.where)
     understood = understand(file, schema, x, labelled["candidates"])
     people = annotators_of(file, labelled["class_names"])
@@ -288,6 +291,7 @@ def _check_numbers(table: pa.Table, categorical: Sequence[str], file: TableFile)
         if name in categorical or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
             continue
         values = text_or_null(values, MISSING)
+        _check_dates(values, name, file)
         wrong = pc.invert(pc.match_substring_regex(values, pattern))  # null where the value is missing
         known = len(values) - wrong.null_count
         share = 1 - (pc.sum(wrong).as_py() or 0) / max(known, 1)
@@ -297,3 +301,16 @@ def _check_numbers(table: pa.Table, categorical: Sequence[str], file: TableFile)
                 f"{rows_text(rows.tolist(), file.where)}, column {name!r}: {values[int(rows[0])].as_py()!r} is not a "
                 f"number, as {share:.0%} of the column are (a column of categories is named with --categorical)"
             )
+
+
+def _check_dates(text: Any, name: str, file: TableFile) -> None:
+    """Refuse a column of dates with a few other texts in it: as categories it would be nonsense."""
+    written, share = how_written(text, month_first=file.layout.month_first)
+    if MOSTLY < share < 1:
+        dates = np.isnat(parse_dates(text, written))
+        rows = np.flatnonzero(dates & text.is_valid().to_numpy(zero_copy_only=False))
+        raise DataError(
+            f"{rows_text(rows.tolist(), file.where)}, column {name!r}: {text[int(rows[0])].as_py()!r} is not a date, "
+            f"as {share:.0%} of the column's values are, written {written} (--ignore leaves the column out, "
+            "--categorical takes it as it is)"
+        )

@@ -10,7 +10,7 @@ import numpy as np
 
 from wsl_toolkit.data.formats import set_text
 from wsl_toolkit.data.formats.text_dialect import Dialect
-from wsl_toolkit.data.table_schema import row_number
+from wsl_toolkit.data.table_columns import row_number
 from wsl_toolkit.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,13 +39,17 @@ class Layout:
     separator: str = set_text.SEPARATOR
     categorical: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    hashed: tuple[str, ...] = ()
+    """Columns of text whose words become features."""
+    month_first: bool = False
+    """Whether 3/4/2024 is the fourth of March."""
     class_prefix: str = CLASS_PREFIX
     empty: str = "refuse"
     """What becomes of a row whose candidate set is empty: refuse, unlabelled or skip."""
 
     def completed(self, columns: Sequence[str]) -> Layout:
         """Fill in what the columns' names tell, and refuse names that the table does not have."""
-        named = [*self.candidates, *self.indicators, *self.categorical, *self.ignore]
+        named = [*self.candidates, *self.indicators, *self.categorical, *self.ignore, *self.hashed]
         for name in [*named, *(c for c in (self.complementary, self.label, self.id, self.weight) if c is not None)]:
             if name not in columns:
                 raise DataError(f"there is no column {name!r}.{did_you_mean(name, columns)} Columns: {listed(columns)}")
@@ -82,7 +86,8 @@ class Layout:
     @property
     def texts(self) -> list[str]:
         """The columns that are text, whatever is in them."""
-        return [*self.candidates, *self.categorical, *(c for c in (self.complementary, self.label, self.id) if c)]
+        named = (c for c in (self.complementary, self.label, self.id) if c)
+        return [*self.candidates, *self.categorical, *self.hashed, *named]
 
     def features(self, columns: Sequence[str]) -> list[str]:
         """Return the columns that are inputs."""

@@ -13,7 +13,7 @@ from wsl_toolkit.data.formats import spreadsheets
 from wsl_toolkit.data.formats.size_bounds import Budget
 from wsl_toolkit.data.formats.table_layout import Layout, TableFile
 from wsl_toolkit.data.formats.text_dialect import Dialect
-from wsl_toolkit.data.table_schema import MISSING, row_number
+from wsl_toolkit.data.table_columns import MISSING, row_number
 from wsl_toolkit.errors import DataError, one_line
 
 if TYPE_CHECKING:

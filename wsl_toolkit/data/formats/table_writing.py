@@ -14,7 +14,8 @@ from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.formats import set_text
 from wsl_toolkit.data.formats.table_files import NUMBER
 from wsl_toolkit.data.formats.table_layout import CANDIDATES, CLASS_PREFIX, COMPLEMENTARY, ID, LABEL
-from wsl_toolkit.data.table_schema import TableSchema
+from wsl_toolkit.data.table_columns import DateColumn, WordColumn
+from wsl_toolkit.data.table_schema import TableSchema, date_style
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.system.files import replacing
@@ -41,8 +42,7 @@ def write(
             raise ConfigError(f"{data.name} has weights: name a column for them (weight_column) that is not there yet")
         columns[weight] = pa.array(data.weights.double().numpy())
     table = pa.table(columns)
-    if path.suffix.lower() != ".parquet":
-        _check_categories(data, categorical)
+    _check_categories(data, categorical, typed=path.suffix.lower() == ".parquet")
     with replacing(path) as temporary:
         if path.suffix.lower() == ".parquet":
             import pyarrow.parquet as pq
@@ -55,13 +55,21 @@ def write(
             csv.write_csv(table, temporary, options)
 
 
-def _check_categories(data: Data, categorical: Sequence[str]) -> None:
-    """Refuse categories that a text file would turn into numbers or dates, since it does not keep types."""
+def _check_categories(data: Data, categorical: Sequence[str], *, typed: bool) -> None:
+    """Refuse categories that would be read as dates or, from a text file, which does not keep types, as numbers."""
     import pyarrow as pa
     from pyarrow import csv
 
     for column in data.normalise.columns if isinstance(data.normalise, TableSchema) else ():
-        if column.categories is None or column.name in categorical or not column.categories:
+        taken = isinstance(column, DateColumn) or column.name in categorical
+        if column.categories is None or taken or not column.categories:
+            continue
+        if date_style(pa.chunked_array([list(column.categories)])) is not None:
+            raise ConfigError(
+                f"{data.name}: column {column.name!r} has categories such as {column.categories[0]!r}, which would be "
+                "read as dates: say that it is categorical"
+            )
+        if typed:
             continue
         text = "value\n" + "\n".join('"' + name.replace('"', '""') + '"' for name in column.categories)
         options = csv.ParseOptions(newlines_in_values=True)
@@ -86,6 +94,9 @@ def columns_of(data: Data) -> dict[str, Any]:
     if data.ids is not None:
         columns[ID] = pa.array(data.ids, pa.string())
     if isinstance(data.normalise, TableSchema):
+        spread = [column.name for column in data.normalise.columns if isinstance(column, WordColumn)]
+        if spread:
+            raise ConfigError(f"{data.name}: of the text in column {spread[0]!r} no words are kept: use npz")
         features = data.normalise.decode(data.x)
     else:
         features = {f"feature {j}": pa.array(data.x[:, j].double().numpy()) for j in range(data.x.shape[1])}

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.formats.text_dialect import Dialect
+from wsl_toolkit.data.table_columns import DAY_FIRST, MISSING, MONTH_FIRST, Column, DateColumn, WordColumn, is_ambiguous
 
 if TYPE_CHECKING:
     from wsl_toolkit.data.formats.table_layout import Layout, TableFile
-    from wsl_toolkit.data.table_schema import Column, TableSchema
+    from wsl_toolkit.data.table_schema import TableSchema
     from wsl_toolkit.labels.candidate_sets import CandidateSets
 
 NUMBER_LIKE = re.compile(r"[-+<>~]?\s*\d[\d.,'\s]*%?")
@@ -77,7 +78,8 @@ class Understanding:
 def understand(file: TableFile, schema: TableSchema, x: Tensor, candidates: CandidateSets | None) -> Understanding:
     """Say what each column of a table was taken for, and what about it looks wrong."""
     layout = file.layout
-    features = {column.name: (column, x[:, place]) for place, column in enumerate(schema.columns)}
+    # Of a date's columns the first is its year; all columns of a text are empty where the text is.
+    features = {column.name: (column, x[:, place]) for place, column in reversed([*enumerate(schema.columns)])}
     names = () if candidates is None else candidates.class_names or ()
     counts = [] if candidates is None else candidates.class_counts().tolist()
     warnings = [*_about_classes(names, candidates, layout)]
@@ -87,6 +89,7 @@ def understand(file: TableFile, schema: TableSchema, x: Tensor, candidates: Cand
             column, values = features[name]
             roles.append(_feature(column, values))
             warnings += _about_feature(column, values, names, layout)
+            warnings += _about_dates(column, file)
         else:
             roles.append(ColumnRole(name=name, role=_role(name, layout)))
     return Understanding(
@@ -110,11 +113,16 @@ def _role(name: str, layout: Layout) -> str:
 
 
 def _feature(column: Column, values: Tensor) -> ColumnRole:
+    if isinstance(column, WordColumn):
+        return ColumnRole(name=column.name, role="text", detail=f"its words, spread over {column.of_all} numbers")
     missing = int(values.isnan().sum())
     gaps = f", {missing:,} missing" if missing else ""
     if column.categories is None:
         known = values[~values.isnan()]
         spread = f"{float(known.min()):g} to {float(known.max()):g}" if len(known) else "no value"
+        if isinstance(column, DateColumn):
+            parts = f"year, month and day of the week, written {column.written}"
+            return ColumnRole(name=column.name, role="date", detail=f"{spread}: {parts}{gaps}")
         return ColumnRole(name=column.name, role="number", detail=f"{spread}{gaps}")
     shown = ", ".join(repr(level) for level in column.categories[:3])
     more = ", …" if len(column.categories) > 3 else ""
@@ -125,12 +133,14 @@ def _feature(column: Column, values: Tensor) -> ColumnRole:
 def _about_feature(column: Column, values: Tensor, classes: Sequence[str], layout: Layout) -> Iterator[str]:
     """Yield what looks wrong about a feature."""
     what = f"column {column.name!r}"
+    if isinstance(column, WordColumn):
+        return
     if bool(values.isnan().all()):
         yield f"{what} has no value at all"
         return
     rows = len(values)
     if column.categories is None:
-        whole = rows >= FEW_ROWS and bool((values == values.floor()).all())
+        whole = rows >= FEW_ROWS and type(column) is Column and bool((values == values.floor()).all())
         if whole and int(values.max() - values.min()) + 1 == rows and len(values.unique()) == rows:
             yield f"{what} counts the rows: if it is an identifier, say --id-column or --ignore"
         return
@@ -147,7 +157,21 @@ def _about_feature(column: Column, values: Tensor, classes: Sequence[str], layou
     elif rows >= FEW_ROWS and len(levels) >= MOSTLY * rows:
         many = sum(len(level.split()) for level in levels) >= WORDS * len(levels)
         kind = "free text" if many else "an identifier"
-        yield f"{what} has {len(levels):,} different texts in {rows:,} rows: if it is {kind}, --ignore it"
+        words = ", or take its words (--hashed)" if many else ""
+        yield f"{what} has {len(levels):,} different texts in {rows:,} rows: if it is {kind}, --ignore it{words}"
+
+
+def _about_dates(column: Column, file: TableFile) -> Iterator[str]:
+    """Yield that day and month may have been exchanged."""
+    from wsl_toolkit.data.table_schema import text_or_null
+
+    if not isinstance(column, DateColumn) or column.written not in (DAY_FIRST, MONTH_FIRST):
+        return
+    text = text_or_null(file.table.column(column.name), MISSING)
+    if is_ambiguous(text):
+        example = next(value for value in text.to_pylist() if value is not None)
+        other = "month-first" if column.written == DAY_FIRST else "day-first"
+        yield f"column {column.name!r}: {example!r} is read as {column.written} (--dates {other} reads it otherwise)"
 
 
 def _about_classes(names: Sequence[str], candidates: CandidateSets | None, layout: Layout) -> Iterator[str]:

@@ -1,0 +1,193 @@
+"""Two lists for a person to look at, by Bayes' rule; and plain words where labels are guesses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import attrs
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wsl_toolkit
+from benchmarks.review import BEGIN, END, PAGE, RESULTS, corrupted, text
+from tests.own_data.test_cleaning import made
+from wsl_toolkit.own_data import cleaning, fitting
+from wsl_toolkit.own_data.review import class_frequencies, log_odds_of_a_miss, miss_rate, remarks, review
+from wsl_toolkit.plugins.loading import load_plugins
+
+REGISTRY = load_plugins().registry
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_the_odds_are_bayes_rule_over_all_sets_of_a_size(classes):
+    """Enumerate: draw the truth by p, then whether the set misses it (e), then a set of size k uniformly."""
+    p = torch.softmax(torch.randn(classes, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 0)
+    e = 0.3
+    for size in range(1, classes):
+        for members in itertools.combinations(range(classes), size):
+            hit = sum(p[y] for y in members) / math.comb(classes - 1, size - 1)
+            miss = sum(p[y] for y in range(classes) if y not in members) / math.comb(classes - 1, size)
+            wanted = e * miss / (e * miss + (1 - e) * hit)
+            mask = torch.zeros(1, classes, dtype=torch.bool)
+            mask[0, list(members)] = True
+            found = torch.sigmoid(log_odds_of_a_miss(p.log().unsqueeze(0), mask) + math.log(e / (1 - e)))
+            torch.testing.assert_close(found, wanted.unsqueeze(0))
+
+
+def test_a_full_set_misses_nothing_and_logits_of_any_size_are_fine():
+    logits = torch.tensor([[1000.0, -1000.0, 0.0], [0.0, 0.0, 0.0], [-1e30, 1e30, 0.0]])
+    mask = torch.tensor([[False, True, True], [True, True, True], [True, False, False]])
+    found = log_odds_of_a_miss(logits, mask)
+    assert found[1] == -math.inf
+    assert not found.isnan().any()
+    listed = review(found, torch.ones(3))
+    assert 0 < listed.miss_rate < 0.5
+    assert listed.missed[1] == 0
+    assert listed.suspicious.tolist() == [2, 3, 1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=40))
+def test_the_share_of_misses_maximises_the_likelihood_of_the_sets(odds):
+    odds = torch.tensor(odds, dtype=torch.float64)
+
+    def objective(e: float) -> float:
+        return float(torch.log(1 - e + e * odds.exp()).sum()) + math.log(e) + 19 * math.log(1 - e)
+
+    found = miss_rate(odds)
+    assert 0 < found <= 0.5
+    assert all(objective(found) >= objective(float(e)) - 1e-6 for e in np.linspace(0.001, 0.5, 101))
+
+
+def test_the_share_of_misses_is_found_where_probabilities_are_true():
+    stream = torch.Generator().manual_seed(0)
+    n, classes = 20_000, 5
+    logits = 2 * torch.randn(n, classes, generator=stream, dtype=torch.float64)
+    y = torch.multinomial(logits.softmax(1), 1, generator=stream)
+    missed = torch.rand(n, generator=stream) < 0.15
+    scores = torch.rand(n, classes, generator=stream).scatter_(
+        1, y, torch.where(missed, 2.0, -1.0).float().unsqueeze(1)
+    )
+    sizes = torch.randint(1, classes, (n, 1), generator=stream)
+    mask = torch.zeros(n, classes, dtype=torch.bool)
+    mask.scatter_(1, scores.argsort(1), torch.arange(classes).expand(n, -1) < sizes)
+    odds = log_odds_of_a_miss(logits, mask)
+    found = review(odds, torch.ones(n))
+    assert found.miss_rate == pytest.approx(0.15, abs=0.01)
+    bins = torch.tensor_split(found.missed.argsort(), 10)
+    for part in bins:
+        assert float(found.missed[part].mean()) == pytest.approx(float(missed[part].double().mean()), abs=0.04)
+
+
+def test_the_lists_add_up_to_the_probability_of_a_wrong_label():
+    odds = torch.tensor([-3.0, 0.0, 4.0, -math.inf], dtype=torch.float64)
+    confidence = torch.tensor([0.4, 0.9, 1.0, 0.5], dtype=torch.float64)
+    found = review(odds, confidence)
+    wrong = found.missed + (1 - found.missed) * (1 - confidence)
+    assert found.overall.tolist() == (wrong.argsort(descending=True).argsort() + 1).tolist()
+    assert found.ambiguous.tolist() == [1, 3, 4, 2]
+    assert found.suspicious.tolist() == [3, 2, 1, 4]
+
+
+def test_sets_that_miss_the_truth_are_found_by_the_suspicious_list():
+    data = attrs.evolve(made(400), known_y=None, y=made(400).known_y)
+    spoilt = corrupted(data)
+    missed = ~spoilt.candidates.mask().gather(1, data.y.unsqueeze(1)).squeeze(1)
+    assert torch.equal(spoilt.candidates.sizes, data.candidates.sizes)
+    assert 30 <= int(missed.sum()) <= 40
+    options = fitting.options_for(REGISTRY, estimator=("ppl", {}), epochs=10, lr=0.1, weight_decay=0.0)
+    found = cleaning.clean(spoilt, REGISTRY, options, folds=3)
+    first = found.review.suspicious <= 40
+    by_confidence = torch.argsort(found.confidence, stable=True)[:40]
+    assert int(missed[first].sum()) > 2 * int(missed[by_confidence].sum())
+    assert int(missed[first].sum()) >= 25
+    calm = cleaning.clean(data, REGISTRY, options, folds=3)
+    assert calm.review.miss_rate < found.review.miss_rate < 0.1
+
+
+def test_guesses_are_called_guesses():
+    data = made(200)
+    noise = torch.randn(data.x.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    options = fitting.options_for(REGISTRY, estimator=("ppl", {}), epochs=5, lr=0.1, weight_decay=0.0)
+    blind = attrs.evolve(data, x=noise, known_y=torch.randint(0, 3, (200,)).where(torch.arange(200) < 0, -1))
+    told = cleaning.summarise(blind, cleaning.clean(blind, REGISTRY, options, folds=3))["remarks"]
+    assert len(told) == 1
+    assert "little better than guesses" in told[0]
+    assert cleaning.summarise(data, cleaning.clean(data, REGISTRY, options, folds=3))["remarks"] == []
+
+
+def test_known_labels_tell_guesses_and_confidences_that_are_too_high():
+    n = 300
+    mask = torch.ones(n, 4, dtype=torch.bool)
+    mask[:, 3] = False
+    quarter = (torch.arange(n) % 3 == 0).float()
+    told = remarks(torch.zeros(n), mask, torch.full((n,), 0.5), quarter)
+    assert "no better than guesses: of 300 known ones in sets of several classes 33% are right" in told[0]
+    assert "right in 33%" in told[0]
+    assert "too high: 0.50 on average in sets of several classes, where 0.33" in told[1]
+    good = (torch.arange(n) % 10 > 0).float()
+    assert remarks(torch.zeros(n), mask, torch.full((n,), 0.9), good) == []
+    singles = torch.eye(4, dtype=torch.bool)[torch.arange(n) % 4]
+    assert remarks(torch.full((n,), 0.1), singles, torch.ones(n), torch.ones(n)) == []
+
+
+def test_the_frequencies_of_classes_are_the_likeliest():
+    stream = torch.Generator().manual_seed(2)
+    mask = torch.rand(200, 3, generator=stream) < 0.4
+    mask = mask[mask.any(1) & ~mask.all(1)]
+    found = class_frequencies(mask)
+
+    def loss(share: torch.Tensor) -> float:
+        return -float((mask.double() @ share).log().sum())
+
+    others = torch.distributions.Dirichlet(torch.ones(3, dtype=torch.float64)).sample((500,))
+    assert loss(found) <= min(loss(share) for share in others) + 1e-3
+
+
+def test_known_labels_are_kept_if_asked_and_then_judge_nothing():
+    data = made(120)
+    known = torch.where(torch.arange(120) % 2 == 0, data.known_y, -1)
+    data = attrs.evolve(data, known_y=known)
+    options = fitting.options_for(
+        REGISTRY, estimator=("ppl", {}), epochs=3, lr=0.1, weight_decay=0.0, use_known_labels=True
+    )
+    found = cleaning.clean(data, REGISTRY, options, folds=3)
+    assert torch.equal(found.label[::2], known[::2])
+    assert bool((found.confidence[::2] == 1).all())
+    assert bool((found.review.missed[::2] == 0).all())
+    summary = cleaning.summarise(data, found)
+    assert (summary["kept_labels"], summary["known_labels"], summary["accuracy"]) == (60, 0, None)
+    frame = cleaning.to_frame(data, found)
+    assert frame["kept"].tolist() == [True, False] * 60
+
+
+def test_python_gives_the_lists_in_order():
+    data = made(60)
+    found = wsl_toolkit.clean(data, estimator="ppl", folds=2, epochs=2, lr=0.1, weight_decay=0.0)
+    assert found.suspicious(5)["suspicious"].tolist() == [1, 2, 3, 4, 5]
+    assert found.ambiguous()["ambiguous"].tolist() == list(range(1, 61))
+
+
+def test_the_command_shows_both_lists_and_writes_all_columns(wsl, zoo):
+    told = wsl(
+        "clean", zoo, "--candidates-column", "espèces", "--out", "c.csv", "--epochs", 2, "--folds", 2, "--lr", 0.1,
+        "--weight-decay", 0,
+    ).output  # fmt: skip
+    assert "Ambiguous: the candidates are hard to tell apart" in told
+    assert "Suspicious: the set probably misses the truth" in told
+    table = pd.read_csv(wsl.home / "c.csv")
+    for name in ("review", "ambiguous", "suspicious"):
+        assert sorted(table[name]) == list(range(1, 241))
+    assert table["missed_probability"].between(0, 1).all()
+
+
+def test_the_page_shows_what_was_counted():
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    shown = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown == text(found), "run `python -m benchmarks.review --write`"

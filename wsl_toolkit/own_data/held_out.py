@@ -1,0 +1,61 @@
+"""How a model does on examples that neither trained nor chose it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from torch import Tensor
+
+from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import calibration
+from wsl_toolkit.own_data.audit.report import known_labels
+from wsl_toolkit.training import metrics
+
+if TYPE_CHECKING:
+    from wsl_toolkit.own_data.fitting import Fitted
+
+
+@attrs.frozen(kw_only=True)
+class HeldOut:
+    """How well a model does on examples that neither trained nor chose it."""
+
+    examples: int
+    covering_rate: float
+    approximated_accuracy: float
+    set_log_loss: float
+    accuracy: float | None
+    """Computed with the true labels that are known, None where none is."""
+    known_labels: int
+    calibration_error: float | None = None
+    """Of the probabilities as they are given; None where fewer than 20 true labels are known."""
+    calibration_error_before: float | None = None
+    """The same at temperature 1."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return attrs.asdict(self)
+
+
+def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tensor) -> HeldOut:
+    """Report on examples that had no part in fitting."""
+    logits = fitted.logits(data.x, index)
+    informative = (candidates.sizes[index] < candidates.num_classes).nonzero().flatten()
+    mask = candidates.mask(index[informative]).cpu()
+    labels = known_labels(data)
+    known = None if labels is None else labels[index]
+    count = 0 if known is None else int((known >= 0).sum())
+    nothing = float("nan")
+    return HeldOut(
+        examples=len(index),
+        covering_rate=float(metrics.covering_rate(logits[informative], mask)) if len(mask) else nothing,
+        approximated_accuracy=float(metrics.approximated_accuracy(logits[informative], mask)) if len(mask) else nothing,
+        accuracy=float(metrics.accuracy(logits, known)) if known is not None and count else None,
+        known_labels=count,
+        set_log_loss=calibration.set_log_loss(logits[informative], mask) if len(mask) else nothing,
+        calibration_error=None if known is None else calibration.calibration_error(logits.softmax(1), known),
+        calibration_error_before=None
+        if known is None
+        else calibration.calibration_error((logits * fitted.temperature).softmax(1), known),
+    )

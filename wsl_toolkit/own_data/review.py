@@ -1,0 +1,163 @@
+"""Which examples a person should look at: sets that leave the label open, and sets that seem to miss it.
+
+Let P = Σ_{j∈s} p_j be what models that did not learn from an example give its set, r the share of its label in P, k the
+size of the set and K the number of classes. Suppose that a share e of the sets misses the true class, and that sets of
+one size are equally likely otherwise: p(s | x, it holds the truth) = P / binom(K-1, k-1), and p(s | x, it misses it) =
+(1 - P) / binom(K-1, k). Then Bayes' rule gives the odds of a miss,
+
+    m / (1 - m) = e / (1 - e) · (1 - P) / P · k / (K - k).
+
+The last factor is what the size is worth: a set drawn blindly would hold k/K of the probability, so that a large set
+which holds little is stranger than a small one. The label is wrong if the set misses the truth, or if it holds it and
+the label is another candidate: 1 - (1-m) r = m + (1-m)(1-r). The two terms are the two lists.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import torch
+from torch import Tensor
+
+from wsl_toolkit.own_data import calibration
+from wsl_toolkit.training.metrics import candidate_confidence
+
+MISSES, HITS = 1.0, 19.0
+"""What is believed of e before the data: as if so many sets had been seen to miss the truth, and so many to hold it."""
+STEPS = 60
+"""Halvings of an interval in which e is looked for."""
+
+ROUNDS, MOST_SETS = 50, 20_000
+"""So often frequencies of classes are made better, and so many sets are looked at for that."""
+FEW_LABELS = 20
+"""Fewer known labels say nothing about how many are right."""
+DEVIATIONS = 2.0
+"""What is less than so many standard errors better than guessing is called no better."""
+TOO_SURE = 0.1
+"""Confidences that are higher than the share of right labels by so much are remarked upon."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Review:
+    """For each example how its label may be wrong, and its place in three lists, 1 for the first, [n] each."""
+
+    missed: Tensor
+    """m: the probability that the set misses the true class."""
+    overall: Tensor
+    """By the probability that the label is wrong."""
+    ambiguous: Tensor
+    """By the probability that the set holds the truth and the label is another of its classes."""
+    suspicious: Tensor
+    """By the odds that the set misses the truth."""
+    miss_rate: float
+    """e: the share of sets that are thought to miss the truth."""
+
+
+def log_odds_of_a_miss(logits: Tensor, candidates: Tensor) -> Tensor:
+    """Return log((1-P)/P · k/(K-k)) of each example, [n], in float64; -inf for full sets, which can miss nothing."""
+    z, classes = logits.double(), candidates.shape[1]
+    inside, outside = (torch.logsumexp(z.masked_fill(mask, -math.inf), 1) for mask in (~candidates, candidates))
+    size = candidates.sum(1).double()
+    return torch.where(size < classes, outside - inside + (size / (classes - size)).log(), -math.inf)
+
+
+def miss_rate(log_odds: Tensor) -> float:
+    """Return e in [0, 1/2] that makes the sets likeliest, a little prior belief included; full sets do not count.
+
+    The derivative of Σ log(1 - e + e R) + log prior falls with e, so that halving an interval finds where it is 0.
+    """
+    gain = (log_odds[log_odds > -math.inf].clamp(max=700).exp() - 1).double()
+    low, high = 0.0, 0.5
+    for _ in range(STEPS):
+        e = (low + high) / 2
+        slope = float((gain / (1 + e * gain)).sum()) + MISSES / e - HITS / (1 - e)
+        low, high = (e, high) if slope > 0 else (low, e)
+    return (low + high) / 2
+
+
+def review(log_odds: Tensor, confidence: Tensor) -> Review:
+    """Put examples in order for a person to look at; equal ones keep their order."""
+    e = miss_rate(log_odds)
+    missed = torch.sigmoid(log_odds + math.log(e / (1 - e)))
+    right = (1 - missed) * confidence.double()
+    return Review(
+        missed=missed,
+        overall=_places(-right),
+        ambiguous=_places((1 - missed) * (1 - confidence.double())),
+        suspicious=_places(log_odds),
+        miss_rate=e,
+    )
+
+
+def _places(need: Tensor) -> Tensor:
+    """Return each example's place when those with the greatest need come first."""
+    order = torch.argsort(need, descending=True, stable=True)
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(1, len(order) + 1)
+    return rank
+
+
+# ------------------------------------------------------------------ remarks
+
+
+def class_frequencies(candidates: Tensor) -> Tensor:
+    """Return p(y) that makes the sets likeliest, Σ log Σ_{j∈s} p_j, by expectation and maximisation, float64 [K]."""
+    share = torch.full((candidates.shape[1],), 1 / candidates.shape[1], dtype=torch.float64)
+    for _ in range(ROUNDS):
+        share = candidate_confidence(share.log().expand(len(candidates), -1), candidates).mean(0)
+        share = share.clamp(min=1e-12) / share.clamp(min=1e-12).sum()
+    return share
+
+
+def remarks(set_losses: Tensor, candidates: Tensor, confidence: Tensor, right: Tensor) -> list[str]:
+    """Return in plain sentences that labels are no better than guesses, or less sure than they seem.
+
+    `set_losses` are -log P of each example, `right` is 1 or 0 where the true label is known, and NaN elsewhere.
+    """
+    open_sets = candidates.sum(1) > 1
+    known = ~right.isnan() & open_sets
+    found = []
+    if int(known.sum()) >= FEW_LABELS:
+        found += _against_labels(right[known].double(), candidates[known], confidence[known].double())
+    informative = ~candidates.all(1)
+    if bool(informative.any()) and not found:  # labels, where they are known, are the better witnesses
+        some = informative.nonzero().flatten()
+        some = some[:: max(1, len(some) // MOST_SETS)]
+        found += _against_frequencies(set_losses[some].double(), candidates[some])
+    return found
+
+
+def _against_labels(right: Tensor, candidates: Tensor, confidence: Tensor) -> list[str]:
+    """Compare labels of sets of several classes with what a candidate drawn at random would be."""
+    chance = 1 / candidates.sum(1).double()
+    share, guess = float(right.mean()), float(chance.mean())
+    error = float((chance * (1 - chance)).sum().sqrt()) / len(right)
+    sure = float(confidence.mean())
+    found = []
+    if share <= guess + DEVIATIONS * error:
+        found.append(
+            f"The labels are no better than guesses: of {len(right):,} known ones in sets of several classes "
+            f"{share:.0%} are right, and a candidate drawn at random would be right in {guess:.0%}. "
+            "Do not use them as they are"
+        )
+    spread = math.sqrt(max(share * (1 - share), 0.25 / len(right)) / len(right))
+    if sure - share > max(TOO_SURE, DEVIATIONS * spread):
+        found.append(
+            f"The confidences are too high: {sure:.2f} on average in sets of several classes, where {share:.2f} of the "
+            "known labels are right"
+        )
+    return found
+
+
+def _against_frequencies(set_losses: Tensor, candidates: Tensor) -> list[str]:
+    """Compare the likelihood of the sets with what the classes' frequencies alone make of it, without any input."""
+    logits = class_frequencies(candidates).log().expand(len(candidates), -1)
+    gain = calibration.set_log_losses(logits, candidates) - set_losses
+    error = float(gain.std()) / math.sqrt(len(gain)) if len(gain) > 1 else math.inf
+    if float(gain.mean()) > DEVIATIONS * error:
+        return []
+    return [
+        "The labels are little better than guesses: to models that did not see them the candidate sets are no likelier "
+        "than the classes' frequencies alone make them, so that the inputs told nothing about the sets"
+    ]
