@@ -1,16 +1,19 @@
-"""Weak and strong views of a batch, for estimators that ask for them.
+"""Views of a batch: for estimators that ask for them, and, with `--augmentation`, for every other one.
 
 Inputs are the network's: images [B, C, H, W] scaled channel by channel, or rows of a table scaled column by column.
-Everything random comes from torch's global generator, which a trainer keeps and checkpoints as part of its run, so
-that a resumed run sees the same views.
+Everything random comes from torch's global generator, which belongs to the trainer (or, for `--augmentation`, to
+`networks.Augmented`) and is part of its checkpoints, so that a resumed run sees the same views.
 
-| | weak | strong |
-|---|---|---|
-| images | moved by up to an eighth of the side; colour images mirrored half the time | weak, then RandAugment |
-| rows of a table | the row itself | noise on every number, and some numbers replaced by the column's mean |
+* weak: images moved by up to an eighth of the side, colour images mirrored half the time; a table's row as it is
+* strong: images after a weak view and RandAugment; a table's row with noise on every number, and a tenth of them
+  replaced by their column's mean
+* cutout: images after a weak view with a square of half the side blank; a table's row with a tenth of its numbers
+  replaced by their column's mean
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -44,6 +47,13 @@ def strong(inputs: Tensor) -> Tensor:
         kept = torch.rand_like(inputs) >= TABLE_DROPPED
         return (inputs + TABLE_NOISE * torch.randn_like(inputs)) * kept
     return randaugmented(weak(inputs))
+
+
+def weak_and_cutout(inputs: Tensor) -> Tensor:
+    """Return a weak view with a blank square; of a table, rows without a tenth of their numbers."""
+    if inputs.ndim != 4:
+        return inputs * (torch.rand_like(inputs) >= TABLE_DROPPED)
+    return cutout(weak(inputs))
 
 
 def unchanged(inputs: Tensor) -> Tensor:
@@ -90,3 +100,12 @@ def _shifted_positions(n: int, side: int, device: torch.device) -> Tensor:
     reach = max(1, side // 8)
     shift = torch.randint(-reach, reach + 1, (n, 1), device=device)
     return (torch.arange(side, device=device) + shift).clamp_(0, side - 1)
+
+
+AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": unchanged,
+    "weak": weak,
+    "strong": strong,
+    "cutout": weak_and_cutout,
+}
+"""What `--augmentation` may be (`training.config.AUGMENTATIONS` has the names where torch is not to be imported)."""

@@ -61,6 +61,8 @@ class Need:
     provider: Literal["labels", "data", "network", "loop"]
     key: str | None = None
     """The name under which `state` holds it whenever a loss is computed; None where it holds nothing more."""
+    view: bool = False
+    """Whether it is an augmented copy of the batch, drawn as the estimator wants it."""
     stacks: bool = False
     """Whether models that need it can be trained as one stack."""
     splits: bool = True
@@ -72,12 +74,19 @@ NEEDS = {
     "weak_view": Need(
         gives="logits and features are those of a weakly augmented copy of the batch, not of the batch itself",
         provider="network",
+        view=True,
     ),
     "second_view": Need(
-        gives="state['view_logits']: logits of an augmented copy of the batch", key="view_logits", provider="network"
+        gives="state['view_logits']: logits of an augmented copy of the batch",
+        key="view_logits",
+        provider="network",
+        view=True,
     ),
     "third_view": Need(
-        gives="state['third_logits']: logits of yet another augmented copy", key="third_logits", provider="network"
+        gives="state['third_logits']: logits of yet another augmented copy",
+        key="third_logits",
+        provider="network",
+        view=True,
     ),
     "features": Need(
         gives="state['features']: what the network's last layer sees; 'view_features' with a second view",
@@ -96,7 +105,7 @@ NEEDS = {
         provider="network",
     ),
     "momentum_view": Need(
-        gives="the slow copy sees an augmented copy of the batch that nothing else sees", provider="network"
+        gives="the slow copy sees an augmented copy of the batch that nothing else sees", provider="network", view=True
     ),
     "epoch": Need(
         gives="state['epoch']: the number of epochs behind, a scalar", key="epoch", provider="loop", stacks=True
@@ -332,6 +341,11 @@ class Estimator(Component):
     def reads_true_labels(cls) -> bool:
         """Whether it learns from the true labels, as an upper bound does, and not from candidate sets."""
         return "true_labels" in cls.needs
+
+    @classmethod
+    def has_views(cls) -> bool:
+        """Whether it looks at augmented copies of its own, which `--augmentation` leaves as they are."""
+        return any(NEEDS[need].view for need in cls.needs)
 
     @classmethod
     def needs_that_do_not(cls, property_name: Literal["stacks", "splits"]) -> list[str]:

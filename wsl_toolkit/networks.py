@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from wsl_toolkit import augmentation
 from wsl_toolkit.components import State
 from wsl_toolkit.errors import PluginError
+from wsl_toolkit.system.random_streams import stream_seed
 
 
 class Extended(nn.Module):
@@ -65,7 +66,8 @@ class Extended(nn.Module):
 
     def predictor(self) -> nn.Module:
         """Return the network that evaluation, predictions and the tracked model use; override for one of your own."""
-        return self.network if self.second is None else Ensemble(self.network, self.second)
+        first = unaugmented(self.network)
+        return first if self.second is None else Ensemble(first, unaugmented(self.second))
 
     def look(self, inputs: Tensor) -> tuple[Tensor, State]:
         """Return the logits of a batch in training, and its extras."""
@@ -124,6 +126,40 @@ class Extended(nn.Module):
             slow.lerp_(fast, 1 - self.decay)
 
 
+class Augmented(nn.Module):
+    """A network that sees an augmented copy of each training batch, and in evaluation the batch itself.
+
+    What is drawn depends on the seed and on how many batches it has seen, and on nothing else: dropout and shuffling
+    are the same with and without it, and a resumed run sees the same copies.
+    """
+
+    def __init__(self, network: nn.Module, augment: Callable[[Tensor], Tensor], seed: int) -> None:
+        super().__init__()
+        self.network = network
+        self.augment = augment
+        self.seed = seed
+        self.batches = 0
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Return what the network makes of the batch, or, in training, of an augmented copy."""
+        return self.network(self._copy(inputs) if self.training else inputs)
+
+    @torch.no_grad()
+    def _copy(self, inputs: Tensor) -> Tensor:
+        self.batches += 1
+        with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
+            torch.manual_seed(stream_seed(self.seed, f"batch {self.batches}"))
+            return self.augment(inputs)
+
+    def get_extra_state(self) -> int:
+        """Return how many batches it has seen, for checkpoints."""
+        return self.batches
+
+    def set_extra_state(self, state: int) -> None:
+        """Go on after so many batches."""
+        self.batches = state
+
+
 class Ensemble(nn.Module):
     """Several networks that predict together: log of the mean of their probabilities."""
 
@@ -163,7 +199,12 @@ def split_output(output: Any) -> tuple[Tensor, State]:
 
 def plain(model: nn.Module) -> nn.Module:
     """Return the network that predicts, without the machinery that trained it."""
-    return model.predictor() if isinstance(model, Extended) else model
+    return unaugmented(model.predictor() if isinstance(model, Extended) else model)
+
+
+def unaugmented(network: nn.Module) -> nn.Module:
+    """Return the network itself, which evaluation and users see."""
+    return network.network if isinstance(network, Augmented) else network
 
 
 def classifier(network: nn.Module) -> nn.Linear:

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from benchmarks import shapes
-from wsl_toolkit import augmentation
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import choices, fitting, model_file, trees
-from wsl_toolkit.own_data.augmented import AugmentedBackbone, AugmentedNetwork, augmented, without_views
 from wsl_toolkit.own_data.choices import NetworkChoice, Size
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
@@ -42,32 +40,13 @@ def test_images_are_tried_with_convolutions_small_ones_as_tables():
     for budget in choices.BUDGETS:
         found = planned((1, 32, 32), budget).choices
         assert {choice.name for choice in found} == {"linear", "lenet"}
-        assert all(choice.augments == (choice.name == "lenet") for choice in found)
+        assert all((choice.training.augmentation == "weak") == (choice.name == "lenet") for choice in found)
     assert {choice.name for choice in planned((1, 8, 8), "normal").choices} == {"linear", "mlp", trees.NAME}
 
 
 def test_one_convolutional_network_is_tried_however_small_the_budget():
     found = planned((3, 224, 224), "quick", examples=20_000).choices
     assert [choice.name for choice in found].count("lenet") == 1
-
-
-def test_training_sees_views_and_evaluation_the_image_itself():
-    network = AugmentedNetwork(torch.nn.Flatten())
-    x = torch.randn(64, 3, 16, 16)
-    assert torch.equal(network.eval()(x), x.flatten(1))
-    torch.manual_seed(0)
-    seen = network.train()(x)
-    torch.manual_seed(0)
-    assert torch.equal(seen, augmentation.weak(x).flatten(1))
-    assert not torch.equal(seen, x.flatten(1))
-    assert without_views(network) is network.network
-    assert without_views(network.network) is network.network
-
-
-def test_an_estimator_with_views_of_its_own_gets_no_others():
-    lenet = REGISTRY.create("backbone", "lenet", {})
-    assert isinstance(augmented(lenet, REGISTRY.create("estimator", "ppl", {})), AugmentedBackbone)
-    assert augmented(lenet, REGISTRY.create("estimator", "pico", {})) is lenet
 
 
 def test_the_default_beats_the_linear_model_and_is_saved_as_the_network_alone(tmp_path):

@@ -60,6 +60,7 @@ class Settings(TypedDict, total=False):
     test: float
     device: str
     precision: str
+    augmentation: str
     on_nan: str
     patience: int
     monitor: str

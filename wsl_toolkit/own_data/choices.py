@@ -61,8 +61,6 @@ class NetworkChoice:
 
     backbone: Backbone
     training: Training
-    augments: bool = False
-    """Whether it is trained on images that are moved and mirrored a little, each time otherwise."""
 
     @property
     def name(self) -> str:
@@ -73,7 +71,7 @@ class NetworkChoice:
         """Return what tells it from other choices of its kind."""
         widths = values_of(self.backbone).get("widths")
         own: dict[str, Any] = {} if widths is None else {"widths": list(widths)}
-        own |= {"augmentation": "weak"} if self.augments else {}
+        own |= {"augmentation": self.training.augmentation} if self.training.augmentation != "none" else {}
         return {**own, "lr": self.training.lr, "weight_decay": self.training.weight_decay}
 
 
@@ -164,7 +162,7 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
     if convolutional is not None:
         rates, decays = IMAGE_RATES[budget], IMAGE_DECAYS[budget]
         return found + [
-            NetworkChoice(backbone=convolutional, training=training, augments=True)
+            NetworkChoice(backbone=convolutional, training=attrs.evolve(training, augmentation="weak"))
             for training in trainings
             if training.lr in rates and training.weight_decay in decays
         ]

@@ -330,7 +330,7 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
             "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
             "backbone": {"name": choice.name, **values_of(choice.backbone)},
         }
-        training = choice.training.to_dict() | ({"augmentation": "weak"} if choice.augments else {})
+        training = choice.training.to_dict()
     return {
         **made,
         "training": training,

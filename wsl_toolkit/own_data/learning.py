@@ -16,7 +16,6 @@ from wsl_toolkit.data.problem import CleanLabels, Problem
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
-from wsl_toolkit.own_data.augmented import augmented, without_views
 from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
@@ -85,7 +84,7 @@ class Learner:
             TrainingJob(
                 problem=problem,
                 estimator=self.estimator,
-                backbone=augmented(choice.backbone, self.estimator) if choice.augments else choice.backbone,
+                backbone=choice.backbone,
                 training=choice.training,
                 seed=self.seed,
                 listener=_Shown(listener, number, len(choices), choice.training),
@@ -139,7 +138,7 @@ class Made:
 def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
     device = next(trained.model.parameters()).device
     assert isinstance(problem.validation_x, Tensor)
-    network = without_views(trained.model)
+    network = trained.model
     logits = predict(network, problem.validation_x.to(device)).cpu()
     if trained.error is not None:
         logits = torch.full_like(logits, math.nan)

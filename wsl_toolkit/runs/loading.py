@@ -15,6 +15,7 @@ from wsl_toolkit.runs.folder import RunFolder, children_of
 from wsl_toolkit.runs.session import Parts
 from wsl_toolkit.runs.tracked_trial import finished_trial, trial_problem
 from wsl_toolkit.system.toml_files import read_toml
+from wsl_toolkit.training.build import make_model
 from wsl_toolkit.training.checkpoints import Checkpoints
 from wsl_toolkit.training.config import RunConfig, from_dict
 from wsl_toolkit.training.jobs import TrialOutcome
@@ -67,7 +68,9 @@ def trial_model(folder: RunFolder, config: RunConfig, parts: Parts) -> tuple[nn.
     if checkpoints.place is None:
         raise CheckpointError(f"run {folder.run_id} has no checkpoint in {folder.path}, and so no model")
     with torch.random.fork_rng(devices=[]):
-        network = parts.estimator.extend(parts.backbone.build(problem.input_shape, problem.num_classes))
+        network = make_model(
+            problem, parts.estimator, parts.backbone, config.training.augmentation, config.training.seed
+        )
     return plain(checkpoints.restore_model(network)).eval(), problem
 
 

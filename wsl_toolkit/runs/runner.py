@@ -71,7 +71,7 @@ def run(
     tracker = open_tracker()
     callers = [*config.create_callbacks(registry), *callbacks()]
     notes = summary.notes(parts.estimator, parts.generator, callers)
-    for note in [*notes, *slips(config, registry)]:
+    for note in [*notes, *slips(config, registry), *unused(config, parts)]:
         listener.note(note)
     parent = folder.fact("parent") if folder else None
     facts = _facts(config, registry, parts, notes, codes=codes, tags=tags, parent=parent)
@@ -124,6 +124,13 @@ def _facts(
         parent=parent,
         codes=codes,
     )
+
+
+def unused(config: RunConfig, parts: Parts) -> list[str]:
+    """Return what was asked for and changes nothing."""
+    if config.training.augmentation == "none" or not parts.estimator.has_views():
+        return []
+    return [f"{parts.estimator.name} looks at views of its own: --augmentation changes nothing"]
 
 
 def slips(config: RunConfig, registry: Registry) -> list[str]:

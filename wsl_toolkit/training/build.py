@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.augmentation import AUGMENTATIONS
 from wsl_toolkit.components import Backbone, Component, Estimator
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.data.problem import Problem, training_candidates
 from wsl_toolkit.errors import ConfigError, PluginError
-from wsl_toolkit.networks import feature_width
+from wsl_toolkit.networks import Augmented, feature_width
 from wsl_toolkit.parameters import construct
 from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.plugins.places import defined_at
@@ -43,8 +44,9 @@ def make_trainer(
     With `ranks`, the trainer is this rank's part of one that all of them train.
     """
     device = choose_device(training.device if ranks is None else ranks.device(training.device))
-    model = _make_model(problem, estimator, backbone, seed).to(device)
-    torch.manual_seed(stream_seed(seed, "training" + (ranks.stream if ranks else "")))
+    own_stream = ranks.stream if ranks else ""
+    model = make_model(problem, estimator, backbone, training.augmentation, seed, own_stream).to(device)
+    torch.manual_seed(stream_seed(seed, f"training{own_stream}"))
     optimizer = _make_optimizer(training, model)
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
     inputs = inputs.to(device)
@@ -118,12 +120,23 @@ def build_network(
     return network
 
 
-def _make_model(problem: Problem, estimator: Estimator, backbone: Backbone, seed: int) -> nn.Module:
-    """Build the network to train; each one after the first, where there are several, has a stream of its own."""
-    streams = (f"initialisation {number}" if number > 1 else "initialisation" for number in itertools.count(1))
+def make_model(
+    problem: Problem, estimator: Estimator, backbone: Backbone, augmentation: str, seed: int, own_stream: str = ""
+) -> nn.Module:
+    """Build the network to train; each one after the first, where there are several, has streams of its own.
+
+    It seeds torch's global generator. `own_stream` tells the streams of several ranks apart.
+    """
+    numbers = (f" {number}" if number > 1 else "" for number in itertools.count(1))
 
     def build() -> nn.Module:
-        return build_network(backbone, problem.input_shape, problem.num_classes, seed=stream_seed(seed, next(streams)))
+        number = next(numbers)
+        own = stream_seed(seed, f"initialisation{number}")
+        network = build_network(backbone, problem.input_shape, problem.num_classes, seed=own)
+        if augmentation == "none" or estimator.has_views():
+            return network
+        augment = AUGMENTATIONS[augmentation]
+        return Augmented(network, augment, stream_seed(seed, f"augmentation{number}{own_stream}"))
 
     two = "two_networks" in estimator.needs
     model: Any = estimator.extend_two(build) if two else estimator.extend(build())

@@ -19,8 +19,12 @@ CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
 """The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
-AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep")
+AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation")
 """Training settings that release 0.1 did not have."""
+
+
+AUGMENTATIONS = ("none", "weak", "strong", "cutout")
+"""What `wsl_toolkit.augmentation` can do to a training batch."""
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +50,12 @@ class Training:
         "float32",
         help="numbers of the forward pass; bfloat16 is faster where the processor has it",
         choices=("float32", "bfloat16"),
+    )
+    augmentation: str = param(
+        "none",
+        help="what the network sees of a training batch: itself, or copies that are moved (weak), distorted (strong) "
+        "or partly blank (cutout); methods with views of their own keep theirs",
+        choices=AUGMENTATIONS,
     )
     on_nan: str = param(
         "stop", help="what a loss that is NaN or infinite does: stop the run, or continue", choices=("stop", "continue")

@@ -125,6 +125,8 @@ def why_never_stacked(job: TrainingJob) -> str | None:
         return f"estimator {job.estimator.name} declares that it cannot be stacked"
     if beyond := job.estimator.needs_that_do_not("stacks"):
         return f"estimator {job.estimator.name} needs {', '.join(beyond)}"
+    if job.training.augmentation != "none" and not job.estimator.has_views():
+        return "each sees augmented copies of its own"
     if job.training.optimizer != "sgd":
         return "only sgd steps many models at once"
     return None
