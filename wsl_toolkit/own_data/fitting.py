@@ -28,7 +28,7 @@ from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training import metrics
+from wsl_toolkit.training import formulas
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
 from wsl_toolkit.training.engine import predict
 
@@ -323,9 +323,11 @@ def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tenso
     nothing = float("nan")
     return HeldOut(
         examples=len(index),
-        covering_rate=float(metrics.covering_rate(logits[informative], mask)) if len(mask) else nothing,
-        approximated_accuracy=float(metrics.approximated_accuracy(logits[informative], mask)) if len(mask) else nothing,
-        accuracy=float(metrics.accuracy(logits, known)) if known is not None and count else None,
+        covering_rate=float(formulas.covering_rate(logits[informative], mask)) if len(mask) else nothing,
+        approximated_accuracy=float(formulas.approximated_accuracy(logits[informative], mask))
+        if len(mask)
+        else nothing,
+        accuracy=float(formulas.accuracy(logits, known)) if known is not None and count else None,
         known_labels=count,
         set_log_loss=calibration.set_log_loss(logits[informative], mask) if len(mask) else nothing,
         calibration_error=None if known is None else calibration.calibration_error(logits.softmax(1), known),
