@@ -11,7 +11,7 @@ from benchmarks.harness import Row, Section, spread
 from benchmarks.problems import Synthetic, estimator, trainer
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.evaluation import LogitEvaluation
-from wsl_toolkit.training.metrics import accuracy, covering_rate
+from wsl_toolkit.training.formulas import accuracy, covering_rate
 from wsl_toolkit.training.trainer import Trainer
 
 

@@ -80,6 +80,7 @@ DATASETS: dict[str, Sequence[Example]] = {
             "  --generator cl --estimator cc --epochs 5\n",
         ),
     ],
+    "openml": [("sh", "wsl run --dataset openml --dataset-id 61 --generator flip --estimator ppl --epochs 5\n")],
     "digits": [("sh", "wsl run --dataset digits --estimator ppl --epochs 5\n")],
 }
 

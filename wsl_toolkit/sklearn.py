@@ -28,7 +28,7 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.random_streams import stream
-from wsl_toolkit.training import metrics
+from wsl_toolkit.training import formulas
 from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import EpochRecord
@@ -351,7 +351,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         use examples of another fold (`wsl clean` does).
         """
         logits = self._logits(X).double()
-        confidence, place = metrics.candidate_confidence(logits, self._mask(y)).max(1)
+        confidence, place = formulas.candidate_confidence(logits, self._mask(y)).max(1)
         return self.classes_[place.numpy()], confidence.numpy()
 
     def _mask(self, y: Any) -> torch.Tensor:
@@ -362,13 +362,13 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 def covering_rate(estimator: Any, X: Any, y: Any) -> float:
     """Score, for `scoring=`: the share of examples whose predicted class is a candidate."""
     logits, mask = _log_probabilities(estimator, X, y)
-    return float(metrics.covering_rate(logits, mask))
+    return float(formulas.covering_rate(logits, mask))
 
 
 def approximated_accuracy(estimator: Any, X: Any, y: Any) -> float:
     """Score, for `scoring=`: the mean confidence that the predicted class is the true one, given the set."""
     logits, mask = _log_probabilities(estimator, X, y)
-    return float(metrics.approximated_accuracy(logits, mask))
+    return float(formulas.approximated_accuracy(logits, mask))
 
 
 def _log_probabilities(estimator: Any, X: Any, y: Any) -> tuple[torch.Tensor, torch.Tensor]:

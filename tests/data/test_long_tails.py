@@ -17,7 +17,7 @@ from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.data.problem import make_problem
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.metrics import mean_recall, shots
+from wsl_toolkit.training.formulas import mean_recall, shots
 
 REGISTRY = load_plugins().registry
 

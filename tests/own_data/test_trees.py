@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import trees
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 
 def test_weights_by_confidence_have_the_gradient_of_the_sets_likelihood():

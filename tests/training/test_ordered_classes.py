@@ -17,7 +17,8 @@ from wsl_builtins.datasets import community
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.testing.small_training import MeanLoss
-from wsl_toolkit.training.metrics import METRICS, Measured, absolute_errors
+from wsl_toolkit.training.formulas import absolute_errors
+from wsl_toolkit.training.metrics import METRICS, Measured
 
 NAMES = ("test/mean_absolute_error", "test/within_3", "test/within_5")
 

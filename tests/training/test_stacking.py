@@ -15,7 +15,7 @@ from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.evaluation import LogitEvaluation
-from wsl_toolkit.training.metrics import accuracy, covering_rate
+from wsl_toolkit.training.formulas import accuracy, covering_rate
 from wsl_toolkit.training.stacking import Stack, group, why_it_does_not_pay, why_not
 from wsl_toolkit.training.trainer import Trainer
 

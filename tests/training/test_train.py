@@ -246,7 +246,7 @@ def test_patience_and_best_epoch_are_what_their_definitions_say(
 
 def test_the_model_that_is_kept_is_the_best_epochs(problems: Callable[[int], Problem]) -> None:
     from wsl_toolkit.training.engine import predict
-    from wsl_toolkit.training.metrics import accuracy
+    from wsl_toolkit.training.formulas import accuracy
 
     problem = problems(0)
     assert problem.clean.test is not None

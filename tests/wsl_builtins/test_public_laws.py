@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,9 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.theory.enumeration import all_sets, law
 from wsl_toolkit.theory.instances import made_data
 from wsl_toolkit.theory.proofs import prove
+from wsl_toolkit.theory.sampling_tests import check_samples
+
+SETTINGS_PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 
 
 def mean_size(complement_sizes):
@@ -158,6 +162,52 @@ def people(abilities, combine, num_classes, y):
 def test_the_law_of_annotators_is_that_of_asking_them_in_every_way(num_classes, abilities, combine):
     found = as_dict(create("annotators", abilities=abilities, combine=combine), num_classes, y=2)
     assert found == pytest.approx(people(abilities, combine, num_classes, y=2))
+
+
+@pytest.mark.parametrize("num_classes", [3, 5])
+@pytest.mark.parametrize("values", [{"q": 0.1}, {"q": 0.6}])
+def test_draws_of_flip_without_singletons_match_its_probabilities(values, num_classes):
+    verdict = check_samples(create("flip", **values, singletons="extended"), num_classes, draws=4000)
+    assert verdict.p_value > 1e-4, str(verdict.witness)
+
+
+def exact_mean_size(generator, num_classes=10):
+    """E|s| given y = 0 at one instance, over all sets."""
+    table = law(generator, torch.zeros(1, 1), num_classes)[0, :, 0]
+    assert float(table.sum()) == pytest.approx(1)
+    return float((table * all_sets(num_classes).sum(1)).sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "mean"),
+    [
+        ("flip", {"q": 0.1, "singletons": "extended"}, 2.2874),
+        ("flip", {"q": 0.1}, 1.9000),
+        ("flip", {"q": 0.9}, 8.5308),
+        ("flip-class", {"matrix": "pair"}, 1.5000),
+        ("pcpl-symmetric", {}, 5.0000),
+        ("annotators", {"abilities": (0.9, 0.7, 0.5)}, 1.85),
+        ("annotators", {"abilities": (0.9, 0.7, 0.5), "combine": "vote"}, 1.34),
+    ],
+)
+def test_the_mean_sizes_that_the_docs_give_are_those_of_the_laws(name, values, mean):
+    found = exact_mean_size(create(name, **values))
+    digits = 2 if name == "annotators" else 4
+    assert round(found, digits) == mean
+    assert f"{mean:.{digits}f}" in SETTINGS_PAGE
+
+
+@pytest.mark.parametrize(("scale", "mean"), [("mean-all", 4.9966), ("mean-wrong", 4.5986)])
+def test_the_mean_sizes_of_flip_instance_are_those_of_a_model_that_finds_all_wrong_labels_alike(tmp_path, scale, mean):
+    path = tmp_path / "alike.csv"
+    path.write_text(",".join(["0.1"] * 10) + "\n")
+    x, y = torch.zeros(1, 1), torch.zeros(1, dtype=torch.long)
+    generator = create("flip-instance", rate=0.4, scale=scale, reference=str(path))
+    ready = generator.prepare(x, y, 10, torch.Generator().manual_seed(0))
+    joins = ready.joining(x, y, 10)[0, 1:].double()
+    full = float(joins.prod())
+    assert round((1 + float(joins.sum()) - 10 * full) / (1 - full), 4) == mean, "given that the set is not full"
+    assert f"{mean:.4f}" in SETTINGS_PAGE
 
 
 def test_a_hundred_annotators_of_a_thousand_classes_have_a_law():

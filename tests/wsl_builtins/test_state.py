@@ -15,7 +15,7 @@ from wsl_toolkit.labels import storage
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.build import make_trainer
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 from wsl_toolkit.training.risk import Risk
 
 REGISTRY = load_plugins().registry

@@ -15,9 +15,10 @@ import torch
 from wsl_toolkit.api.components import described, make_component, registry_with
 from wsl_toolkit.components import Dataset, Generator
 from wsl_toolkit.data import loading
-from wsl_toolkit.data.dataset import Data, Normalisation, as_weights, transform_inputs
+from wsl_toolkit.data.dataset import Data, Normalisation, transform_inputs
 from wsl_toolkit.data.formats import sources
 from wsl_toolkit.data.given import Given
+from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.array_sets import candidate_matrix
 from wsl_toolkit.labels.candidate_sets import CandidateSets

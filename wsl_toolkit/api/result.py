@@ -23,8 +23,9 @@ from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.statistics import mean_and_error
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import predict
+from wsl_toolkit.training.formulas import candidate_confidence
 from wsl_toolkit.training.jobs import TrialOutcome, history_frame
-from wsl_toolkit.training.metrics import MEAN_SIZE, METRICS, candidate_confidence
+from wsl_toolkit.training.metrics import MEAN_SIZE, METRICS
 
 if TYPE_CHECKING:
     import pandas as pd

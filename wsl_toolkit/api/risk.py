@@ -21,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from wsl_toolkit import networks
 from wsl_toolkit.api.components import make_component
 from wsl_toolkit.components import NEEDS, Estimator, State
-from wsl_toolkit.data.dataset import as_weights
+from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import ConfigError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training.engine import frozen_running_statistics

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import attrs
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets, check_labels
@@ -222,23 +223,6 @@ class Data:
         if self.imbalance != 1:
             digest.update(f"imbalance {self.imbalance!r}".encode())
         return digest.hexdigest()
-
-
-def as_weights(weights: Any, n: int, name: str) -> Tensor:
-    """Return how much each of n examples counts, [n]; refuse what is no weight, and name its place."""
-    try:
-        found = torch.as_tensor(weights)
-    except (TypeError, ValueError, RuntimeError):
-        raise DataError(f"{name}: weights must be {n} numbers, not {type(weights).__name__}") from None
-    if found.shape != (n,) or found.is_complex():
-        raise DataError(f"{name}: weights must be {n} numbers, one for each example, not of shape {tuple(found.shape)}")
-    wrong = ((found < 0) | ~torch.isfinite(found)).nonzero().flatten()
-    if len(wrong):
-        place = int(wrong[0])
-        raise DataError(f"{name}: the weight of example {place} is {float(found[place])}: it must be 0 or more")
-    if not bool((found > 0).any()):
-        raise DataError(f"{name}: all weights are 0: there is nothing to learn from")
-    return found
 
 
 def _not_finite(x: Tensor) -> str | None:

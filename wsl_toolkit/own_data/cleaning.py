@@ -19,7 +19,7 @@ from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, rev
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,6 +23,7 @@ from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
 from wsl_toolkit.data.table_schema import TableSchema, TableTransform
 from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
+from wsl_toolkit.networks import Ensemble
 from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.fitting import Fitted
 from wsl_toolkit.plugins.code_identity import code_of, named_in, require
@@ -39,6 +40,8 @@ TEXT, CHECKSUM = "wsl", "sha256"
 ROWS = 65_536
 MOST_NUMBERS = 2**28
 """No example has more; a damaged header may say so."""
+MOST_NETWORKS = 16
+"""No model predicts by more networks together."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -103,6 +106,9 @@ class Model:
             input_shape = tuple(int(side) for side in meta["input_shape"])
             transform = _transform(meta["transform"], tensors)
             name = str(backbone.pop("name"))
+            members = int(meta["about"].get("networks", 1))
+            if not 1 <= members <= MOST_NETWORKS:
+                raise ValueError(f"{members} networks")
             provided = {key: str(text) for key, text in dict(meta["about"].get("code", {})).items()}
             if not math.isfinite(temperature := float(meta["about"].get("temperature", 1.0))) or temperature <= 0:
                 raise ValueError(f"a temperature of {temperature}")
@@ -115,7 +121,9 @@ class Model:
         if name == trees.NAME:
             network = _trees(path, weights, network_input, len(class_names))
         else:
-            built = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
+            made = registry.create("backbone", name, backbone)
+            several = [_build(path, made, network_input, len(class_names)) for _ in range(members)]
+            built = several[0] if members == 1 else Ensemble(*several)
             network = _filled(path, built, weights)
         learned = network.state_dict() if name == trees.NAME else dict(network.named_parameters())
         _check_finite(path, {**learned, **transform.state_dict()})
@@ -200,6 +208,11 @@ def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
     network_input = list(transform_inputs(fitted.transform, data.x[:1]).shape[1:])
     registry = load_plugins().registry
     code = code_of(registry, named_in(about, registry))
+    members = list(fitted.network.members) if isinstance(fitted.network, Ensemble) else [fitted.network]
+    for network in members:
+        _check_can_be_built(network, about, registry, network_input, data.num_classes)
+    if len(members) > 1:
+        about = {**about, "networks": len(members)}
     return Model(
         network=fitted.network.cpu().eval(),
         transform=fitted.transform,
@@ -208,6 +221,23 @@ def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
         input_shape=data.input_shape,
         about={**about, "data": data.name, "network_input": network_input, "code": code},
     )
+
+
+def _check_can_be_built(
+    network: nn.Module, about: dict[str, Any], registry: Registry, network_input: list[int], num_classes: int
+) -> None:
+    """Refuse a network that is not what its backbone builds: only weights are saved, and none could take them."""
+    values = dict(about["backbone"])
+    name = values.pop("name")
+    if name == trees.NAME or not registry.has("backbone", name):
+        return
+    with torch.random.fork_rng(devices=[]):
+        fresh = registry.create("backbone", name, values).build(tuple(network_input), num_classes)
+    if fresh.state_dict().keys() != network.state_dict().keys():
+        raise ConfigError(
+            f"estimator {about['estimator']['name']} predicts by a module of its own ({type(network).__name__}), which "
+            f"cannot be saved without a pickle: choose another estimator to fit with"
+        )
 
 
 def class_names_of(data: Data) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 NAME = "sklearn:HistGradientBoostingClassifier"
 """What the trees are called where networks have a backbone's name."""

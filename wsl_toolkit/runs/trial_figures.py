@@ -24,7 +24,7 @@ from wsl_toolkit.runs.figures import (
     size_histogram,
 )
 from wsl_toolkit.training.engine import EpochRecord, predict
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 LOOKED_AT = 2000
 """The most ambiguous are sought among so many examples: a picture must not cost an epoch."""

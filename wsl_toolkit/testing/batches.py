@@ -13,7 +13,7 @@ from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.testing.common import stream
 from wsl_toolkit.training.engine import predict
-from wsl_toolkit.training.metrics import accuracy
+from wsl_toolkit.training.formulas import accuracy
 from wsl_toolkit.training.risk import Risk, class_prior
 from wsl_toolkit.training.trainer import Trainer
 

@@ -19,7 +19,7 @@ from wsl_toolkit.runs import trial_figures
 from wsl_toolkit.runs.figures import Calibration, ambiguous_grid
 from wsl_toolkit.system import figure_style
 from wsl_toolkit.training.engine import EpochRecord
-from wsl_toolkit.training.metrics import candidate_confidence, true_label_confidence
+from wsl_toolkit.training.formulas import candidate_confidence, true_label_confidence
 
 
 class FixedLogits(nn.Module):

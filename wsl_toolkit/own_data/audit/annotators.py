@@ -23,7 +23,7 @@ from wsl_toolkit.own_data.learning import Learner, own_candidates
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.statistics import wilson
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 FOLDS, STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 3, 1500, 5, 50
 MOST_CANDIDATES = 6
