@@ -163,6 +163,7 @@ def references(data: Data, train: Tensor, test: Tensor, seed: int) -> dict[str, 
     """Return the accuracy of logistic regression and of boosting on each kind of labels, on the test part."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
 
     assert data.y is not None
     assert data.candidates is not None
@@ -175,8 +176,9 @@ def references(data: Data, train: Tensor, test: Tensor, seed: int) -> dict[str, 
             "boosting": HistGradientBoostingClassifier(random_state=0),
         }
         for name, model in models.items():
-            model.fit(x, labels.numpy())
-            found[f"{name}, {kind}"] = float((model.predict(held) == data.y[test].numpy()).mean())
+            with threadpool_limits(1):
+                model.fit(x, labels.numpy())
+                found[f"{name}, {kind}"] = float((model.predict(held) == data.y[test].numpy()).mean())
     return found
 
 
