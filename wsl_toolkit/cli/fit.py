@@ -58,8 +58,9 @@ MOST_TRIED = 8
 def fit(data: Path, **options: Any) -> None:
     """Train a classifier, report how it does on held-out examples, and write a model that takes raw rows.
 
-    What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables.
-    The one that makes held-out candidate sets likeliest is taken. Networks learn by the audit's first choice of an
+    What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables,
+    a linear model and a small convolutional network with augmentation for images. The one that makes held-out candidate
+    sets likeliest is taken. Networks learn by the audit's first choice of an
     estimator. True labels, where some are known, are read for the report alone, unless --use-known-labels is given.
     """
     from wsl_toolkit.cli.progress import progress
