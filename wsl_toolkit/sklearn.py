@@ -92,18 +92,25 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         How to learn from candidate sets; `wsl list estimator` names what is installed.
     backbone : str, default="linear"
         The network; `wsl list backbone` names what is installed.
-    estimator_params, backbone_params : dict or None
-        Their own parameters, as `wsl show estimator NAME` lists them.
-    classes : sequence or None
-        Names of the columns of a 0/1 matrix, or the order of the classes; None: as found in the candidate sets.
+    estimator_params : dict or None, default=None
+        The estimator's own parameters, as `wsl show estimator NAME` lists them.
+    backbone_params : dict or None, default=None
+        The network's own parameters, as `wsl show backbone NAME` lists them.
+    classes : sequence or None, default=None
+        Names of the columns of a 0/1 matrix, or the order of the classes; None: as found in the candidate sets, or the
+        columns' names where these are a DataFrame of zeros and ones.
     epochs : int, default=100
         Passes over the training data, at most.
     batch_size : int, default=64
         Examples in a mini-batch.
-    lr, weight_decay, momentum : float
-        Learning rate, l2 regularisation, and the momentum of optimisers that have one.
+    lr : float, default=0.05
+        Learning rate: the size of a step.
+    weight_decay : float, default=0.0001
+        l2 regularisation: how strongly weights are drawn to 0.
     optimizer : str, default="sgd"
         Any optimiser of torch.optim, by its name in lower case.
+    momentum : float, default=0.9
+        How much of the last step goes on in the next, for optimisers that have it.
     scheduler : str, default="none"
         The learning-rate schedule: none, cosine, linear, step, exponential or one-cycle.
     early_stopping : bool, default=False
@@ -121,7 +128,7 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Whether to standardise each feature by the training data.
     warm_start : bool, default=False
         Whether `fit` goes on from the network, the scaling and the classes of the fit before.
-    callbacks : sequence of wsl_toolkit.Callback or None
+    callbacks : sequence of wsl_toolkit.Callback or None, default=None
         Who hears of each epoch, may log, and may end the training.
     verbose : bool, default=False
         Whether to print a line an epoch.
@@ -136,16 +143,20 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         The classes, in the order of `predict_proba`'s columns.
     n_iter_ : int
         How many epochs were trained; `partial_fit` counts on.
-    n_features_in_, feature_names_in_
-        How many features there were, and their names where X was a DataFrame.
+    n_features_in_ : int
+        How many features there were.
+    feature_names_in_ : ndarray of str
+        Their names, where X was a DataFrame.
     history_ : pandas.DataFrame
         A row an epoch: its number, every metric, its seconds.
     best_epoch_ : int or None
         The epoch whose model was kept, where `keep` is "best".
     loss_curve_ : list of float
         The empirical risk after each epoch.
-    network_, transform_ : torch.nn.Module
-        The trained network, and what turns raw inputs into its inputs.
+    network_ : torch.nn.Module
+        The trained network.
+    transform_ : torch.nn.Module
+        What turns raw inputs into the network's.
     """
 
     def __init__(
@@ -201,7 +212,17 @@ class PartialLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartialLabelClassifier:
-        """Learn from inputs X [n, d] and candidate sets y; `sample_weight` [n] says how much each example counts."""
+        """Learn from inputs and candidate sets.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame, [n, d]
+            The inputs.
+        y : 0/1 matrix, sequence of sets, texts such as "cat|dog", or labels, n of them
+            The candidate sets; a missing one is an error, and a full one is an unlabelled example.
+        sample_weight : array-like or None, default=None, [n]
+            How much each example counts.
+        """
         before = self._before() if self.warm_start and hasattr(self, "network_") else None
         return self._fit(X, y, self.classes if before is None else self.classes_, sample_weight, before, self.epochs)
 

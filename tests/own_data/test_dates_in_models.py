@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -43,8 +44,9 @@ def test_predict_and_the_served_model_read_dates_and_texts_as_fit_did(wsl, tmp_p
         "predict", "m", write(tmp_path / "bad.csv", new.format("30.2.2023", "1.1.2023"))
     )
     model = mlflow.pyfunc.load_model("m")
-    inputs = {column.name: str(column.type) for column in model.metadata.signature.inputs.inputs}
-    assert inputs == {"age": "DataType.double", "seen": "DataType.string", "remark": "DataType.string"}
+    assert [column.name for column in model.metadata.signature.inputs.inputs] == ["age", "seen", "remark"]
+    example = json.loads((tmp_path / "m" / "input_example.json").read_text())
+    assert example == {"columns": ["age", "seen", "remark"], "data": [[0.0, "01.01.2000", "some words"]]}
     frame = pd.DataFrame(
         {
             "age": [40.0, 41.0, 42.0],

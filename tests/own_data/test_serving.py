@@ -63,13 +63,72 @@ def test_no_file_of_a_model_is_a_pickle(wsl, served_rows):
             assert not path.read_bytes().startswith(b"\x80\x04"), path
 
 
-def test_a_row_without_an_optional_column_is_a_row_with_a_gap(served_rows):
+def test_a_missing_or_misspelt_column_is_an_error_and_whole_numbers_are_numbers(served_rows):
     import mlflow
+
+    from wsl_toolkit.errors import DataError
 
     rows, _ = served_rows
     model = mlflow.pyfunc.load_model("m")
-    gap = rows.assign(pelage=None)
-    pd.testing.assert_frame_equal(model.predict(rows.drop(columns="pelage")), model.predict(gap))
+    for wrong in (rows.drop(columns="pelage"), rows.rename(columns={"pelage": "pelages"})):
+        with pytest.raises(mlflow.MlflowException, match="missing inputs \\['pelage'\\]"):
+            model.predict(wrong)
+    whole = pd.DataFrame({"poids (kg)": [4, 100], "taille": np.array([3, 5], dtype=np.int32), "pelage": "plumes"})
+    pd.testing.assert_frame_equal(model.predict(whole), model.predict(whole.astype({"taille": float})))
+    with pytest.raises(DataError, match="row 1, column 'taille': 'x' is not a number"):
+        model.predict(whole.assign(taille="x"))
+    gaps = pd.DataFrame({"poids (kg)": [None], "taille": [None], "pelage": [None]})
+    assert model.predict(gaps)["probability"].between(0, 1).all()
+
+
+def test_no_row_of_the_data_is_in_the_model_unless_asked(wsl, zoo):
+    fit = ("--epochs", 1, "--lr", 0.1, "--weight-decay", 0, "--quiet", "--no-track")
+    wsl("fit", zoo, *ZOO, "--out", "m", *fit)
+    example = json.loads((wsl.home / "m" / "input_example.json").read_text())
+    assert example["columns"] == FEATURES
+    assert example["data"] == [[0.0, 0.0, "peau grise"]]
+    raw = pd.read_csv(zoo)
+    numbers = {repr(value) for name in FEATURES[:2] for value in raw[name].dropna()}
+    for path in (wsl.home / "m").rglob("*.json"):
+        assert not any(number in path.read_text() for number in numbers), path
+    wsl("fit", zoo, *ZOO, "--out", "n", *fit, "--example-rows", 3)
+    shown = json.loads((wsl.home / "n" / "input_example.json").read_text())["data"]
+    assert len(shown) == 3
+    assert any(repr(cell) in numbers for row in shown for cell in row)
+
+
+def test_the_store_has_the_metrics_the_classes_what_was_tried_and_a_calibration_picture(wsl, tmp_path):
+    import mlflow
+
+    from tests.own_data.conftest import write_csv, zoo_rows
+    from wsl_toolkit.runs.tracking.store import speaking_to
+
+    table = write_csv(tmp_path / "zoo.csv", zoo_rows(300))
+    fit = ("--epochs", 2, "--lr", 0.1, "--weight-decay", 0, "--tracking-uri", "sqlite:///t.db")
+    found = wsl.json("fit", table, *ZOO, "--out", "m", *fit, "--json")
+    with speaking_to("sqlite:///t.db"):
+        client = mlflow.MlflowClient()
+        run = client.get_run(found["run_id"])
+        metrics = run.data.metrics
+        for name in ("covering_rate", "set_log_loss", "calibration_error", "calibration_error_before"):
+            assert metrics[f"held_out/{name}"] == pytest.approx(found["held_out"][name])
+        assert metrics["test/accuracy"] == pytest.approx(found["held_out"]["accuracy"])
+        assert metrics["seconds"] > 0
+        assert metrics["temperature"] == found["temperature"]
+        assert run.data.params["backbone.name"] == "linear"
+        note = run.data.tags["mlflow.note.content"]
+        assert "**linear** by `wsl fit` on zoo" in note
+        assert all(f"| {name} |" in note for name in CLASSES)
+        kept = {item.path for item in client.list_artifacts(found["run_id"])}
+        assert {"classes.csv", "tried.csv", "figures"} <= kept
+        path = client.download_artifacts(found["run_id"], "figures/calibration.png", str(tmp_path))
+        assert Path(path).read_bytes().startswith(b"\x89PNG")
+        classes = pd.read_csv(client.download_artifacts(found["run_id"], "classes.csv", str(tmp_path)))
+    assert sorted(classes["class"]) == sorted(CLASSES)
+    assert classes["predicted, held out"].sum() == found["held_out"]["examples"]
+    assert classes["known, held out"].sum() == found["held_out"]["known_labels"]
+    share = classes["of them right"].sum() / classes["known, held out"].sum()
+    assert share == pytest.approx(found["held_out"]["accuracy"])
 
 
 @pytest.mark.system

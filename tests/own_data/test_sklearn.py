@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -253,3 +255,21 @@ def test_history_log_probabilities_callbacks_and_printed_epochs(blobs, capsys):
     assert np.isfinite(model.predict_log_proba(1e6 * X)).all()
     assert capsys.readouterr().out.count("epoch ") == 3
     assert clone(model).get_params()["verbose"] is True
+
+
+def test_every_parameter_and_attribute_has_an_entry_of_its_own_with_its_default(blobs):
+    X, _, mask = blobs
+    model = quick().fit(X, mask)
+    sections = re.split(r"\n    (\w+)\n    -+\n", PartialLabelClassifier.__doc__)
+    entries = {
+        section: dict(re.findall(r"^    (\w+) : (.+)\n(?:        .{15,}\n?)+", text, flags=re.MULTILINE))
+        for section, text in zip(sections[1::2], sections[2::2], strict=True)
+    }
+    signature = inspect.signature(PartialLabelClassifier.__init__)
+    defaults = {name: each.default for name, each in signature.parameters.items() if name != "self"}
+    assert list(entries["Parameters"]) == list(defaults)
+    for name, kind in entries["Parameters"].items():
+        shown = repr(defaults[name]).replace("'", '"')
+        assert kind.endswith(f"default={shown}"), (name, kind)
+    fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
+    assert fitted <= set(entries["Attributes"])

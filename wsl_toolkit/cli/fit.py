@@ -22,9 +22,9 @@ from wsl_toolkit.cli.own_data import (
 from wsl_toolkit.plugins.loading import load_plugins
 
 if TYPE_CHECKING:
-    from wsl_toolkit.data.dataset import Data
-    from wsl_toolkit.own_data.fitting import Fitted, HeldOut
-    from wsl_toolkit.own_data.model_file import Model
+    from wsl_toolkit.own_data.fit_record import FitRecord
+    from wsl_toolkit.own_data.fitting import Fitted
+    from wsl_toolkit.own_data.held_out import HeldOut
 
 EPILOG = """\b
 Examples:
@@ -44,6 +44,13 @@ MOST_TRIED = 8
 @budget_option("normal")
 @training_options
 @click.option("--refit", is_flag=True, help="After the report, train on all examples with the chosen settings.")
+@click.option(
+    "--example-rows",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Put the data's first N rows into the model as its example.  [default: none; a made-up row]",
+)
 @click.option("--no-track", is_flag=True, help="Do not record the fit in MLflow.")
 @tracking_uri_option
 @click.option("--experiment", help="MLflow experiment.  [default: wsl-<data>]")
@@ -51,12 +58,15 @@ MOST_TRIED = 8
 def fit(data: Path, **options: Any) -> None:
     """Train a classifier, report how it does on held-out examples, and write a model that takes raw rows.
 
-    What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables.
-    The one that makes held-out candidate sets likeliest is taken. Networks learn by the audit's first choice of an
+    What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables,
+    a linear model and a small convolutional network with augmentation for images. The one that makes held-out candidate
+    sets likeliest is taken. Networks learn by the audit's first choice of an
     estimator. True labels, where some are known, are read for the report alone, unless --use-known-labels is given.
     """
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.own_data import fitting, model_file, serving
+    from wsl_toolkit.own_data.fit_record import FitRecord
+    from wsl_toolkit.own_data.learning import own_candidates
     from wsl_toolkit.system.signals import listening
 
     serving.check_free(options["out"], inputs_of(data, options), force=options["force"])
@@ -73,8 +83,11 @@ def fit(data: Path, **options: Any) -> None:
     if options.get("sheet"):
         about["sheet"] = options["sheet"]
     model = model_file.model_from(fitted, loaded, about)
-    serving.write_folder(model, options["out"], loaded.x[:2], force=options["force"])
-    run_id = None if options["no_track"] else _track(options, data, model, loaded, fitted.seconds)
+    rows = options["example_rows"]
+    example = serving.raw_rows(model, loaded.x[:rows]) if rows else serving.made_up_rows(model)
+    serving.write_folder(model, options["out"], example, force=options["force"])
+    record = FitRecord.of(model, loaded, own_candidates(loaded), report, fitted.seconds)
+    run_id = None if options["no_track"] else _track(options, data, record, example, loaded.digest())
     if options["as_json"]:
         understood = None if loaded.understood is None else loaded.understood.to_dict()
         found = {"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)}
@@ -83,13 +96,13 @@ def fit(data: Path, **options: Any) -> None:
         _show(options["out"], fitted, report, run_id)
 
 
-def _track(options: dict[str, Any], data: Path, model: Model, loaded: Data, seconds: float) -> str:
+def _track(options: dict[str, Any], data: Path, record: FitRecord, example: Any, digest: str) -> str:
     """Record the fit in MLflow with the model, which serves as it is."""
     from wsl_toolkit.own_data.serving import record_fit
     from wsl_toolkit.runs.tracking.store import Tracker, choose_uri
 
     tracker = Tracker(choose_uri(options["tracking_uri"]), options["experiment"] or f"wsl-{data.stem}")
-    return record_fit(tracker, model, loaded.x[:2], data.name, loaded.digest(), seconds)
+    return record_fit(tracker, record, example, data.name, digest)
 
 
 def _show(out: Path, fitted: Fitted, report: HeldOut, run_id: str | None) -> None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.own_data import calibration
-from wsl_toolkit.training.metrics import candidate_confidence
+from wsl_toolkit.training.formulas import candidate_confidence
 
 MISSES, HITS = 1.0, 19.0
 """What is believed of e before the data: as if so many sets had been seen to miss the truth, and so many to hold it."""

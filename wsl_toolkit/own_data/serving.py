@@ -5,6 +5,7 @@ MLflow finds this module by its name in the folder's MLmodel file and calls `_lo
 
 from __future__ import annotations
 
+import datetime
 import tempfile
 import time
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wsl_toolkit.data.table_columns import Column
+from wsl_toolkit.data.table_columns import WRITTEN, Column, DateColumn, WordColumn
 from wsl_toolkit.errors import ConfigError, DataError, TrackingError, one_line
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
@@ -27,6 +28,7 @@ from wsl_toolkit.version import __version__
 if TYPE_CHECKING:
     import pandas as pd
 
+    from wsl_toolkit.own_data.fit_record import FitRecord
     from wsl_toolkit.runs.tracking.store import Tracker
 
 WEIGHTS = "model.safetensors"
@@ -91,7 +93,7 @@ def _is_model(folder: Path) -> bool:
     return any(line.strip() == f"loader_module: {name}" for line in lines for name in LOADERS)
 
 
-def write_folder(model: Model, folder: Path, example: Tensor, *, force: bool = False) -> None:
+def write_folder(model: Model, folder: Path, example: Any, *, force: bool = False) -> None:
     """Write weights, signature, input example and requirements; readers see the old folder or the new one."""
     from wsl_toolkit.runs.tracking.library import import_mlflow
 
@@ -128,14 +130,40 @@ def raw_rows(model: Model, x: Tensor) -> Any:
     return pd.DataFrame(frame)
 
 
+def made_up_rows(model: Model) -> Any:
+    """Return an example of what the model takes that is nobody's row: of the right types, and nothing else."""
+    if model.schema is None:
+        return np.zeros((1, *model.input_shape), dtype=model.about.get("input_dtype", "float64"))
+    import pandas as pd
+
+    return pd.DataFrame({column.name: [_made_up(column)] for column in reversed(model.schema.columns)}).loc[
+        :, model.schema.names
+    ]
+
+
+def _made_up(column: Column) -> Any:
+    if isinstance(column, DateColumn):
+        return datetime.date(2000, 1, 1).strftime(WRITTEN[column.written])
+    if isinstance(column, WordColumn):
+        return "some words"
+    if _is_number(column):
+        return 0.0
+    return column.categories[0] if column.categories else ""
+
+
 def _is_number(column: Column) -> bool:
     return type(column) is Column and column.categories is None
 
 
 def signature(model: Model) -> Any:
-    """Return MLflow's signature: raw columns (or an array) in; label, its probability, one column a class out."""
+    """Return MLflow's signature: raw columns (or an array) in; label, its probability, one column a class out.
+
+    Every column must be there, and of any type: MLflow would refuse whole numbers where others were learned from, and
+    numbers where categories are written as such. What a column cannot hold is refused with its row by the schema.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
 
     outputs = Schema(
         [ColSpec("string", LABEL), ColSpec("double", PROBABILITY)]
@@ -144,9 +172,7 @@ def signature(model: Model) -> Any:
     if model.schema is None:
         kind = np.dtype(model.about.get("input_dtype", "float64"))
         return ModelSignature(Schema([TensorSpec(kind, (-1, *model.input_shape))]), outputs)
-    kinds = {column.name: "double" if _is_number(column) else "string" for column in model.schema.columns}
-    inputs = [ColSpec(kind, name, required=False) for name, kind in kinds.items()]
-    return ModelSignature(Schema(inputs), outputs)
+    return ModelSignature(Schema([ColSpec(AnyType(), name) for name in model.schema.names]), outputs)
 
 
 def class_columns(model: Model) -> list[str]:
@@ -180,11 +206,7 @@ class ServedModel:
             return torch.from_numpy(np.ascontiguousarray(values)).reshape(len(values), *self.model.input_shape)
         import pyarrow as pa
 
-        frame = data.copy()
-        for name in self.model.schema.names:
-            if name not in frame.columns:
-                frame[name] = None  # an optional column that was not sent: missing throughout
-        return self.model.schema.encode(pa.Table.from_pandas(frame, preserve_index=False))
+        return self.model.schema.encode(pa.Table.from_pandas(data, preserve_index=False))
 
 
 def _load_pyfunc(path: str) -> ServedModel:
@@ -192,9 +214,7 @@ def _load_pyfunc(path: str) -> ServedModel:
     return ServedModel(Model.load(find_weights(Path(path)), load_plugins().registry))
 
 
-def record_fit(
-    tracker: Tracker, model: Model, example: Tensor, data_name: str, digest: str, seconds: float = 0.0
-) -> str:
+def record_fit(tracker: Tracker, record: FitRecord, example: Any, data_name: str, digest: str) -> str:
     """Leave a fit's record in a run folder, the model that serves with it, and deliver it to MLflow from there."""
     from wsl_toolkit.plugins.code_identity import provenance
     from wsl_toolkit.runs.folder import FINISHED, RunFolder
@@ -205,11 +225,12 @@ def record_fit(
     from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
     from wsl_toolkit.system import environment
 
+    model = record.model
     about, held_out = model.about, model.about["held_out"]
     params = {f"{role}.{key}": value for role in ("estimator", "backbone") for key, value in about[role].items()}
     names = ("covering_rate", "approximated_accuracy", "set_log_loss", "calibration_error", "calibration_error_before")
     found = {f"held_out/{name}": held_out[name] for name in names if held_out.get(name) is not None}
-    found |= {"temperature": model.temperature, "seconds": seconds}
+    found |= {"temperature": model.temperature, "seconds": record.seconds}
     if held_out["accuracy"] is not None:
         found["test/accuracy"] = held_out["accuracy"]
     found |= table_numbers([{**found, "validation/covering_rate": held_out["covering_rate"]}])
@@ -227,7 +248,7 @@ def record_fit(
             "wsl.data_digest": digest,
             **table_tags({role: (name, {}) for role, name in used.items()}),
         },
-        description=f"**{name}**, by `wsl fit`",
+        description=record.description,
         inputs=[{"name": data_name, "digest": digest, "context": "training"}],
         summary={"time": now, "step": 0, "values": found},
         started=now,
@@ -241,6 +262,7 @@ def record_fit(
         model.save(work / WEIGHTS)
         import_mlflow().pyfunc.save_model(path=str(work / MODEL), **_pyfunc(model, work / WEIGHTS, example))
         (work / MODEL).rename(waiting / MODEL)
+    record.write(waiting)
     folder.write_result({"held_out": held_out})
     tracked = TrackedRun(tracker, folder)
     tracked.finish(FINISHED)
@@ -249,12 +271,12 @@ def record_fit(
     return tracked.run_id
 
 
-def _pyfunc(model: Model, weights: Path, example: Tensor) -> dict[str, Any]:
+def _pyfunc(model: Model, weights: Path, example: Any) -> dict[str, Any]:
     """Return what MLflow needs to know of a model, wherever it is written."""
     return {
         "loader_module": LOADER,
         "data_path": str(weights),
         "signature": signature(model),
-        "input_example": raw_rows(model, example),
+        "input_example": example,
         "pip_requirements": requirements(),
     }
