@@ -27,6 +27,7 @@ MODULES = (
     "pico_plus",
     "pop",
     "scarce",
+    "solar",
     "transition_risk",
     "valen",
 )

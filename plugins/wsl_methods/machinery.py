@@ -148,3 +148,9 @@ def enqueued(state: State, **values: Tensor) -> State:
     places = (state["place"] + newest) % size
     new = {name: state[name].index_copy(0, places, value[newest]) for name, value in values.items()}
     return {**new, "place": (state["place"] + count) % size}
+
+
+def among(chosen: Tensor, like: Tensor) -> Tensor:
+    """Return weights whose mean over the batch is the mean over the chosen: B / their number; 0 for the others."""
+    weights = chosen.to(like.dtype)
+    return weights * (len(weights) / weights.sum().clamp(min=1))

@@ -27,6 +27,15 @@ def redrawn(network: nn.Module) -> nn.Module:
     return other
 
 
+class Fixed(Extended):
+    """The usual extras, and `fixed_logits`: the logits once more, as constants, for targets that are made of them."""
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return logits and extras, the constants among them."""
+        logits, extras = super().look(inputs)
+        return logits, {**extras, "fixed_logits": logits.detach()}
+
+
 class Twin(Extended):
     """The network and another of its shape that sees the same views; its outputs are the extras `twin_…`."""
 
