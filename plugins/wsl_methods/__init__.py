@@ -26,6 +26,7 @@ MODULES = (
     "pico",
     "pico_plus",
     "pop",
+    "records",
     "scarce",
     "solar",
     "transition_risk",

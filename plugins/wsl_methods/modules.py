@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit import State
 from wsl_toolkit.augmentation import cutout
-from wsl_toolkit.networks import Extended
+from wsl_toolkit.networks import Extended, classifier
 
 POINTS = 8
 """Points on the side of an image that a decoder decodes to."""
@@ -34,6 +34,55 @@ class Fixed(Extended):
         """Return logits and extras, the constants among them."""
         logits, extras = super().look(inputs)
         return logits, {**extras, "fixed_logits": logits.detach()}
+
+
+class Centred(Extended):
+    """The usual extras, and `bias_logits` [B, K]: what the last layer makes of a moving mean of all features.
+
+    They are the same for every example, and constants. Predictions are logits less `log_share` of them.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        needs: frozenset[str],
+        log_share: Callable[[Tensor], Tensor],
+        feature_decay: float,
+        **options: Any,
+    ) -> None:
+        super().__init__(network, needs, **options)
+        self.log_share = log_share
+        self.feature_decay = feature_decay
+        self.register_buffer("mean", torch.zeros(classifier(network).in_features))
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return logits and extras; the mean follows the features of all views first."""
+        logits, extras = super().look(inputs)
+        mean = self.get_buffer("mean")
+        with torch.no_grad():
+            seen = torch.stack([value for name, value in extras.items() if name.endswith("features")]).mean((0, 1))
+            mean.lerp_(seen.to(mean.dtype), 1 - self.feature_decay)
+            bias = classifier(self.network)(mean)
+        return logits, {**extras, "bias_logits": bias.expand_as(logits)}
+
+    def predictor(self) -> nn.Module:
+        """Return the network without its bias."""
+        return Unbiased(self.network, self.get_buffer("mean"), self.log_share)
+
+
+class Unbiased(nn.Module):
+    """Logits less the logarithm of the shares that the last layer gives a mean of features."""
+
+    def __init__(self, network: nn.Module, mean: Tensor, log_share: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network = network
+        self.log_share = log_share
+        self.register_buffer("mean", mean)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.network(inputs)
+        return logits - self.log_share(classifier(self.network)(self.mean))
 
 
 class Twin(Extended):

@@ -80,3 +80,24 @@ def test_empty_lines_of_a_single_column_are_rows(wsl, tmp_path):
     wsl("fit", "t.csv", "--out", "m", *FIT)
     (tmp_path / "new.csv").write_text("x\n1\n\n9\n\n2\n")
     assert len(wsl.json("predict", "m", "new.csv", "--json")) == 5
+
+
+def test_a_model_that_predicts_with_more_than_its_backbone_is_read_back(wsl, zoo):
+    wsl("fit", zoo, *ZOO, "--out", "m", "--estimator", "records-proden", "--backbone", "linear", *FIT)
+    path = wsl.home / "m" / "data" / "model.safetensors"
+    model = Model.load(path, load_plugins().registry)
+    tensors, _ = parts(path)
+    weight, bias = (tensors[f"network.network.1.{name}"].double() for name in ("weight", "bias"))
+    share = (weight @ tensors["network.mean"].double() + bias).softmax(0)
+    x = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 4.0]], dtype=torch.float64)
+    logits = model.transform(x).double() @ weight.T + bias - torch.log(share + 1e-9)
+    torch.testing.assert_close(model.probabilities(x).double(), (logits / model.temperature).softmax(1))
+
+
+def test_a_model_of_an_estimator_that_is_gone_says_which(wsl, zoo):
+    wsl("fit", zoo, *ZOO, "--out", "m", "--estimator", "records-proden", "--backbone", "linear", *FIT)
+    path = wsl.home / "m" / "data" / "model.safetensors"
+    tensors, metadata = parts(path)
+    text = metadata["wsl"].replace("records-proden", "records-of-old")
+    save_file(tensors, path, metadata={"wsl": text, "sha256": checksum(text, tensors)})
+    assert "records-of-old" in wsl.refused("predict", "m", zoo)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 
+import attrs
 import machinery_literals as literal
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machinery_batches import B, decayed, made, matches, probabilities
+from machinery_batches import B, K, decayed, made, matches, probabilities
 
+from wsl_methods.cr_dpll import ConsistencyRegularised
+from wsl_methods.modules import Centred
+from wsl_methods.records import Debiasing, Records, RecordsProden, log_share
 from wsl_methods.solar import Solar, rank_within, sinkhorn
+from wsl_toolkit import Estimator, param
 from wsl_toolkit.testing.batches import random_sets
 
 
@@ -99,3 +104,78 @@ def test_sinkhorn_meets_a_prior_that_the_sets_allow() -> None:
 def test_ranks_are_counted_within_a_label() -> None:
     label, value = torch.tensor([2, 0, 2, 2, 0, 1]), torch.tensor([0.5, 3.0, 0.1, 0.5, 2.0, 9.0])
     assert rank_within(label, value, 4).tolist() == [1, 1, 0, 2, 0, 0]
+
+
+def debiased(p: literal.Row, bias: literal.Row) -> literal.Row:
+    """Probabilities divided by the shares of the classes, and normalised."""
+    share = literal.softmax(bias)
+    return literal.normalised([x / (q + 1e-9) for x, q in zip(p, share, strict=True)], [True] * K)
+
+
+def test_records_proden() -> None:
+    records = RecordsProden()
+    batch = made(records, 4.0)
+    p, s, r = probabilities(batch.logits), batch.candidates.tolist(), batch.state["confidence"].tolist()
+    matches(records, batch, [literal.cross_entropy(r[i], p[i]) for i in range(B)])
+    bias = batch.state["bias_logits"][0].tolist()
+    wanted = [literal.normalised(debiased(p[i], bias), s[i]) for i in range(B)]
+    new = records.update(batch.logits, batch.candidates, batch.state)
+    torch.testing.assert_close(new["confidence"], torch.tensor(wanted, dtype=torch.float64))
+    torch.testing.assert_close(new["share"], torch.tensor(literal.softmax(bias), dtype=torch.float64))
+
+
+def test_records() -> None:
+    records = Records()
+    batch = made(records, 4.0)
+    s, r = batch.candidates.tolist(), batch.state["confidence"].tolist()
+    views = [probabilities(v) for v in (batch.logits, batch.state["view_logits"])]
+    expected = [
+        sum(literal.divergence(r[i], view[i]) + literal.outside_loss(view[i], s[i]) for view in views) for i in range(B)
+    ]
+    matches(records, batch, expected)
+    bias = batch.state["bias_logits"][0].tolist()
+    fair = [[debiased(row, bias) for row in view] for view in views]
+    mean = [[math.sqrt(a * b) for a, b in zip(fair[0][i], fair[1][i], strict=True)] for i in range(B)]
+    wanted = torch.tensor([literal.normalised(mean[i], s[i]) for i in range(B)], dtype=torch.float64)
+    torch.testing.assert_close(records.update(batch.logits, batch.candidates, batch.state)["confidence"], wanted)
+
+
+@pytest.mark.parametrize("records", [Records(), RecordsProden()], ids=lambda each: each.name)
+def test_records_leaves_targets_alone_in_the_first_epoch(records: Estimator) -> None:
+    batch = made(records, 0.0)
+    new = records.update(batch.logits, batch.candidates, batch.state)
+    assert torch.equal(new["confidence"], batch.state["confidence"])
+
+
+def test_the_mean_of_features_follows_all_views_and_predictions_are_free_of_what_it_says() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, K)).double()
+    around = Centred(network, Records.needs, log_share, 0.9, weaken=lambda x: x, augment=lambda x: x + 1).double()
+    batches = torch.randn(3, B, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mean = torch.zeros(4, dtype=torch.float64)
+    for x in batches:
+        _, extras = around.look(x)
+        mean = 0.9 * mean + 0.1 * ((network[:2](x) + network[:2](x + 1)) / 2).mean(0)
+        torch.testing.assert_close(extras["bias_logits"], network[2](mean).expand(B, K))
+        assert not extras["bias_logits"].requires_grad
+    wanted = network(batches[0]) - torch.log(network[2](mean).softmax(0) + 1e-9)
+    torch.testing.assert_close(around.eval()(batches[0]), wanted)
+
+
+@attrs.frozen(kw_only=True)
+class DebiasedConsistency(Debiasing, ConsistencyRegularised):
+    """`cr-dpll`, to show that any estimator with confidences can be debiased."""
+
+    needs = ConsistencyRegularised.needs | {"features"}
+    feature_decay: float = param(0.9, help="how slowly the mean of the features follows")
+
+
+def test_any_estimator_that_keeps_confidences_can_be_debiased() -> None:
+    plain, fair = ConsistencyRegularised(), DebiasedConsistency()
+    batch = made(fair, 4.0)
+    torch.testing.assert_close(batch.loss(fair), batch.loss(plain))
+    bias = batch.state["bias_logits"][0].tolist()
+    views = [probabilities(v) for v in (batch.logits, batch.state["view_logits"], batch.state["third_logits"])]
+    mean = [[math.prod(debiased(view[i], bias)[j] for view in views) ** (1 / 3) for j in range(K)] for i in range(B)]
+    wanted = [literal.normalised(mean[i], batch.candidates[i].tolist()) for i in range(B)]
+    new = fair.update(batch.logits, batch.candidates, batch.state)
+    torch.testing.assert_close(new["confidence"], torch.tensor(wanted, dtype=torch.float64))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Backbone
+from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
 from wsl_toolkit.data.table_schema import TableSchema, TableTransform
 from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
+from wsl_toolkit.networks import plain
 from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.fitting import Fitted
 from wsl_toolkit.plugins.code_identity import code_of, named_in, require
@@ -115,7 +116,10 @@ class Model:
         if name == trees.NAME:
             network = _trees(path, weights, network_input, len(class_names))
         else:
-            built = _build(path, registry.create("backbone", name, backbone), network_input, len(class_names))
+            made = registry.create("backbone", name, backbone)
+            built = _build(path, made, network_input, len(class_names))
+            if set(weights) != set(built.state_dict()):
+                built = _around(path, registry, meta["about"], lambda: made.build(network_input, len(class_names)))
             network = _filled(path, built, weights)
         learned = network.state_dict() if name == trees.NAME else dict(network.named_parameters())
         _check_finite(path, {**learned, **transform.state_dict()})
@@ -139,6 +143,19 @@ def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_c
         raise type(error)(f"{path} is not a complete model: {error}") from None
     except Exception as error:
         raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def _around(path: Path, registry: Registry, about: dict[str, Any], build: Callable[[], nn.Module]) -> nn.Module:
+    """Return what an estimator predicts with where that is not the backbone alone: two networks, say, or a decoder."""
+    try:
+        options = dict(about["estimator"])
+        name = str(options.pop("name"))
+        provided = {key: str(text) for key, text in dict(about.get("code", {})).items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
+    require(registry, {key: text for key, text in provided.items() if key == f"estimator {name}"}, f"model {path}")
+    estimator: Estimator = registry.create("estimator", name, options)
+    return plain(estimator.extend_two(build) if "two_networks" in estimator.needs else estimator.extend(build()))
 
 
 def _check_fits_together(path: Path, model: Model) -> None:
