@@ -36,6 +36,22 @@ class Fixed(Extended):
         return logits, {**extras, "fixed_logits": logits.detach()}
 
 
+class MixedViews(Fixed):
+    """A weak and a strong view, and the features of both mixed with those of another example, by one λ ~ Beta(a, a)."""
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the logits of the weak view, and features of both views, mixed and not."""
+        weak, strong = self.weaken(inputs), self.augment(inputs)
+        logits, extras = self.outputs(weak)
+        view_logits, more = self.outputs(strong, "view_")
+        partner = torch.randperm(len(inputs), device=inputs.device)
+        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs)
+        for view, prefix in ((weak, "mixed_"), (strong, "mixed_view_")):
+            extras |= self.outputs(share * view + (1 - share) * view[partner], prefix)[1]
+        extras |= {**more, "view_logits": view_logits, "fixed_logits": logits.detach()}
+        return logits, {**extras, "mixed_partner": partner, "mixed_share": share}
+
+
 class Centred(Extended):
     """The usual extras, and `bias_logits` [B, K]: what the last layer makes of a moving mean of all features.
 

@@ -11,7 +11,9 @@ from machinery_batches import B, K, made, matches, probabilities
 
 from wsl_methods.cr_dpll import ConsistencyRegularised
 from wsl_methods.fredis import Fredis
+from wsl_methods.gfws import GeneralFramework
 from wsl_methods.idgp import Decompositional
+from wsl_methods.machinery import restricted
 from wsl_methods.pop import ProgressivePurification
 from wsl_methods.valen import Valen, drawn
 
@@ -228,3 +230,53 @@ def test_valens_graph_joins_each_example_with_its_nearest_once_the_warm_up_is_ov
     state["epoch"] = torch.tensor(2.0)
     found = valen.after_epoch(torch.ones(5, 1, dtype=torch.bool), state)["neighbours"]
     assert found.tolist() == [[0, 1, 2], [1, 2, 0], [2, 1, 0], [3, 4, 2], [4, 3, 2]]
+
+
+@pytest.mark.parametrize("unlabelled", [(), (1, 4), tuple(range(B))])
+def test_gfws(unlabelled: tuple[int, ...]) -> None:
+    gfws = GeneralFramework(balance=0.3, alignment_decay=0.9)
+    share = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    batch = made(gfws, 1.0, share=share)
+    batch.candidates[list(unlabelled)] = True
+    views = [probabilities(v) for v in (batch.logits, batch.state["view_logits"], batch.state["third_logits"])]
+    fixed, s = probabilities(batch.state["fixed_logits"]), batch.candidates.tolist()
+    told = [i for i in range(B) if i not in unlabelled]
+    expected = 0.0
+    for i in told:
+        q = literal.normalised(fixed[i], s[i])
+        views_loss = sum(literal.cross_entropy(q, view[i]) for view in views) / 3
+        expected += (literal.outside_loss(views[0][i], s[i]) + views_loss) / len(told)
+    if unlabelled:
+        mean = [sum(fixed[i][j] for i in unlabelled) / len(unlabelled) for j in range(K)]
+        moved = [0.9 * a + 0.1 * b for a, b in zip(share.tolist(), mean, strict=True)]
+        for i in unlabelled:
+            u = literal.normalised([x / y for x, y in zip(fixed[i], moved, strict=True)], [True] * K)
+            expected += sum(literal.cross_entropy(u, view[i]) for view in views[1:]) / 2 / len(unlabelled)
+    means = [sum(views[0][i][j] for i in told) / len(told) if told else 1e-6 for j in range(K)]
+    expected -= 0.3 / K * sum(math.log(x) for x in means)
+    assert batch.loss(gfws).mean().item() == pytest.approx(expected)
+    new = gfws.update(batch.logits, batch.candidates, batch.state)["share"]
+    seen = (
+        [sum(views[0][i][j] for i in unlabelled) / len(unlabelled) for j in range(K)] if unlabelled else share.tolist()
+    )
+    torch.testing.assert_close(new, 0.9 * share + 0.1 * torch.tensor(seen, dtype=torch.float64))
+
+
+def test_the_expected_label_of_gfws_is_that_over_all_paths_of_the_automaton_of_a_set() -> None:
+    """One symbol is read; every class is a path, which the automaton accepts if the class is in the set."""
+    p, accepted = [0.5, 0.1, 0.3, 0.1], [True, False, True, True]
+    mass = sum(p[path] for path in range(4) if accepted[path])
+    wanted = [sum(p[path] for path in range(4) if accepted[path] and path == j) / mass for j in range(4)]
+    found = restricted(torch.tensor([p], dtype=torch.float64).log(), torch.tensor([accepted]))
+    torch.testing.assert_close(found[0], torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_gfws_learns_from_every_unlabelled_example() -> None:
+    gfws = GeneralFramework(augmentation="none", balance=0.0)
+    assert "unlabelled" in gfws.needs
+    batch = made(gfws, 1.0)
+    batch.candidates[:] = True
+    logits = batch.state["view_logits"].clone().requires_grad_()
+    gfws.loss(batch.logits, batch.candidates, {**batch.state, "view_logits": logits}).sum().backward()
+    assert logits.grad is not None
+    assert bool((logits.grad.abs().sum(1) > 0).all())

@@ -33,6 +33,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "idgp": {"warm_up": 2, "ramp": 5},
     "dirk": {"warm_up": 1, "network_decay": 0.9, **SMALL},
     "valen": {"warm_up": 2},
+    "gfws": {},
+    "papi": {"ramp": 4, "width": 16},
     "records": {},
     "records-proden": {},
     "solar": {"ramp": 3, "queue": 256, "prior_epochs": 2},
