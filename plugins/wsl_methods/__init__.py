@@ -18,6 +18,7 @@ MODULES = (
     "cavl",
     "cpe",
     "cr_dpll",
+    "crosel",
     "dirk",
     "discriminative",
     "fredis",

@@ -52,6 +52,43 @@ class MixedViews(Fixed):
         return logits, {**extras, "mixed_partner": partner, "mixed_share": share}
 
 
+class Crossed(Extended):
+    """Two networks on a weak and a strong view, and on both views of all examples mixed with each other.
+
+    Extras of the second network begin with `second_`: `fixed_logits` and `fixed_view_logits`, constants; `mixed_logits`
+    of mixed weak views and `mixed_view_logits` of mixed strong ones; `mixed_partner` [2B], places among the weak views
+    and then the strong ones, and `mixed_share`, both drawn for each network.
+    """
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the first network's logits of the weak view, and all else as extras."""
+        assert self.second is not None
+        weak, strong = self.weaken(inputs), self.augment(inputs)
+        logits, extras = self.looks_of(self.network, weak, strong)
+        second_logits, more = self.looks_of(self.second, weak, strong)
+        return logits, {**extras, "second_logits": second_logits, **{f"second_{n}": v for n, v in more.items()}}
+
+    def looks_of(self, network: nn.Module, weak: Tensor, strong: Tensor) -> tuple[Tensor, State]:
+        """Return one network's logits of the weak view, and its extras."""
+        both, logits = torch.cat([weak, strong]), network(weak)
+        partner, share = torch.arange(len(both), device=both.device), both.new_ones(())
+        if self.mixing:
+            partner = torch.randperm(len(both), device=both.device)
+            share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(both)
+            share = torch.maximum(share, 1 - share)
+        with torch.no_grad():
+            view_logits = network(strong)
+        mixed_logits, mixed_view_logits = network(share * both + (1 - share) * both[partner]).chunk(2)
+        return logits, {
+            "fixed_logits": logits.detach(),
+            "fixed_view_logits": view_logits,
+            "mixed_logits": mixed_logits,
+            "mixed_view_logits": mixed_view_logits,
+            "mixed_partner": partner,
+            "mixed_share": share,
+        }
+
+
 class Centred(Extended):
     """The usual extras, and `bias_logits` [B, K]: what the last layer makes of a moving mean of all features.
 

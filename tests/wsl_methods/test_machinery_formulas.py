@@ -10,6 +10,7 @@ import torch
 from machinery_batches import B, K, made, matches, probabilities
 
 from wsl_methods.cr_dpll import ConsistencyRegularised
+from wsl_methods.crosel import CroSel
 from wsl_methods.fredis import Fredis
 from wsl_methods.gfws import GeneralFramework
 from wsl_methods.idgp import Decompositional
@@ -280,3 +281,56 @@ def test_gfws_learns_from_every_unlabelled_example() -> None:
     gfws.loss(batch.logits, batch.candidates, {**batch.state, "view_logits": logits}).sum().backward()
     assert logits.grad is not None
     assert bool((logits.grad.abs().sum(1) > 0).all())
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.75])
+@pytest.mark.parametrize("epoch", [1.0, 5.0])
+def test_crosel(epoch: float, mixing: float) -> None:
+    crosel = CroSel(warm_up=3, history=2, weight=0.6, threshold=0.5, mixing=mixing)
+    s = made(crosel, epoch).candidates.tolist()
+    likeliest = torch.tensor([[row.index(True)] * 2 for row in s])
+    likeliest[1, 0] = (likeliest[1, 0] + 1) % K  # has changed its mind
+    likeliest[2] = s[2].index(False)  # is sure of what is no candidate
+    certainty = torch.tensor([[0.9, 0.8], [0.9, 0.9], [0.9, 0.9], [0.4, 0.5], [0.2, 0.9], [1.0, 1.0]])
+    histories = {"likeliest": likeliest, "certainty": certainty}
+    histories |= {"second_likeliest": likeliest.flip(0), "second_certainty": certainty.flip(0)}
+    batch = made(crosel, epoch, chosen_share=torch.tensor(0.25, dtype=torch.float64), **histories)
+    state = {**batch.state, "logits": batch.logits}
+    expected = 0.0
+    for own, other in (("", "second_"), ("second_", "")):
+        p = probabilities(state[f"{own}logits"])
+        if epoch < 3:
+            inside = [sum(x for x, among in zip(p[i], s[i], strict=True) if among) for i in range(B)]
+            expected -= sum(math.log(x) for x in inside) / B
+            continue
+        label, sure = state[f"{other}likeliest"].tolist(), state[f"{other}certainty"].tolist()
+        chosen = [
+            i for i in range(B) if len(set(label[i])) == 1 and s[i][label[i][-1]] and sum(sure[i]) / len(sure[i]) > 0.5
+        ]
+        assert 0 < len(chosen) < B
+        expected -= sum(math.log(p[i][label[i][-1]]) for i in chosen) / len(chosen)
+        swapped = [probabilities(state[f"{own}{name}"]) for name in ("fixed_view_logits", "fixed_logits")]
+        target = [literal.normalised(row, s[i]) for view in swapped for i, row in enumerate(view)]
+        mixed = [row for name in ("mixed_logits", "mixed_view_logits") for row in probabilities(state[f"{own}{name}"])]
+        share, partner = state[f"{own}mixed_share"].item(), state[f"{own}mixed_partner"].tolist()
+        goal = [
+            [share * a + (1 - share) * b for a, b in zip(target[i], target[partner[i]], strict=True)]
+            for i in range(2 * B)
+        ]
+        expected += 0.6 * 0.75 * sum(literal.cross_entropy(goal[i], mixed[i]) for i in range(2 * B)) / (2 * B)
+    assert batch.loss(crosel).mean().item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_crosels_histories_forget_the_oldest_epoch_and_count_who_is_chosen() -> None:
+    crosel = CroSel(history=2, threshold=0.6)
+    sets = torch.tensor([[True, True, False], [True, False, True]])
+    state = {**crosel.init_state(sets), "chosen_share": torch.zeros(())}
+    first = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]).log()
+    second = torch.tensor([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]).log()
+    for _ in range(2):
+        state |= crosel.after_epoch(sets, {**state, "all_logits": first, "second_all_logits": second})
+    assert state["likeliest"].tolist() == [[0, 0], [1, 1]]
+    torch.testing.assert_close(state["second_certainty"], torch.tensor([[0.5, 0.5], [0.7, 0.7]]))
+    assert crosel.chosen("", sets, state).tolist() == [True, False], "the second one's label is no candidate"
+    assert crosel.chosen("second_", sets, state).tolist() == [False, True]
+    assert state["chosen_share"].item() == 0.5
