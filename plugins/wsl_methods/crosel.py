@@ -51,7 +51,7 @@ class CroSel(AugmentedEstimator):
     assumption: ClassVar[Setting] = Setting.ANY
     kind: ClassVar[Kind] = Kind.HEURISTIC
     citation: ClassVar[str] = "Tian et al. (CVPR 2024)"
-    needs: ClassVar[frozenset[str]] = frozenset({"weak_view", "second_view", "two_networks", "epoch", "all_logits"})
+    needs: ClassVar[frozenset[str]] = frozenset({"weak_view", "two_networks", "epoch", "all_logits"})
     stackable: ClassVar[bool] = False
 
     warm_up: int = param(10, help="epochs before labels are chosen", ge=0)

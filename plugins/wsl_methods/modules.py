@@ -37,7 +37,7 @@ class Fixed(Extended):
 
 
 class MixedViews(Fixed):
-    """A weak and a strong view, and the features of both mixed with those of another example, by one λ ~ Beta(a, a)."""
+    """A weak and a strong view, and what comes of both mixed with another example's, by one λ ~ Beta(a, a)."""
 
     def look(self, inputs: Tensor) -> tuple[Tensor, State]:
         """Return the logits of the weak view, and features of both views, mixed and not."""
@@ -47,7 +47,8 @@ class MixedViews(Fixed):
         partner = torch.randperm(len(inputs), device=inputs.device)
         share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs)
         for view, prefix in ((weak, "mixed_"), (strong, "mixed_view_")):
-            extras |= self.outputs(share * view + (1 - share) * view[partner], prefix)[1]
+            mixed_logits, mixed = self.outputs(share * view + (1 - share) * view[partner], prefix)
+            extras |= {f"{prefix}logits": mixed_logits, **mixed}
         extras |= {**more, "view_logits": view_logits, "fixed_logits": logits.detach()}
         return logits, {**extras, "mixed_partner": partner, "mixed_share": share}
 

@@ -22,9 +22,10 @@ from torch.utils.data import Dataset as TorchDataset
 from wsl_toolkit import networks
 from wsl_toolkit.api.components import make_component
 from wsl_toolkit.components import NEEDS, Estimator, State
+from wsl_toolkit.data.inputs import as_inputs
 from wsl_toolkit.errors import ConfigError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.training.engine import frozen_running_statistics
+from wsl_toolkit.training.engine import all_logits, frozen_running_statistics
 from wsl_toolkit.training.risk import Risk
 
 Output = Tensor | tuple[Tensor, State]
@@ -80,16 +81,27 @@ class PartialLabelRisk(Risk):
         if any(NEEDS[need].provider == "network" for need in self.estimator.needs):
             lines.append("train model = risk.extend(network), and give risk what the model returns in training")
         if "epoch" in self.estimator.needs or self.estimator.looks_back():
-            lines.append("call risk.end_epoch() after each epoch")
+            wanted = "model, x" if "all_logits" in self.estimator.needs else ""
+            lines.append(f"call risk.end_epoch({wanted}) after each epoch")
         return "\n".join(lines)
 
     def extra_repr(self) -> str:
         """Return what stands between the brackets."""
         return f"{self.estimator}, {self.candidates!r}"
 
-    def extend(self, network: nn.Module) -> nn.Module:
-        """Return the network to train: as it is, or with the views, features or momentum copy that the method needs."""
-        return self.estimator.extend(network)
+    def extend(self, network: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+        """Return the network to train: as it is, or with the views, features or momentum copy that the method needs.
+
+        A method that trains two networks wants a function instead, each call of which returns another network.
+        """
+        if "two_networks" not in self.estimator.needs:
+            return self.estimator.extend(network if isinstance(network, nn.Module) else network())
+        if isinstance(network, nn.Module):
+            raise ConfigError(
+                f"estimator {self.estimator.name} trains two networks: give risk.extend a function that returns a new "
+                "one at each call, not a network"
+            )
+        return self.estimator.extend_two(network)
 
     def forward(self, output: Output, index: Tensor, **given: Tensor) -> Tensor:
         """Return the loss of a batch: `output` is what the network returned, `index` [B] which examples these are.
@@ -120,11 +132,21 @@ class PartialLabelRisk(Risk):
                 output = model(x)
         self.update(output, index)
 
-    def end_epoch(self) -> None:
-        """Count an epoch, and let the method look back at all examples if it wants to."""
+    def end_epoch(self, model: nn.Module | None = None, x: Tensor | None = None) -> None:
+        """Count an epoch, and let the method look back at all examples if it wants to.
+
+        One that needs 'all_logits' is told the model that is trained and the inputs of all examples.
+        """
         if self.estimator.looks_back():
-            seed = torch.randint(2**53, ())
-            self.after_epoch(self.candidates.labelled(), int(self.epochs_done), seed)
+            seed, index, logits = torch.randint(2**53, ()), self.candidates.labelled(), None
+            if "all_logits" in self.estimator.needs:
+                if model is None or x is None or len(x) != len(self.candidates):
+                    raise ConfigError(
+                        f"estimator {self.estimator.name} looks at all examples after an epoch: call risk.end_epoch("
+                        f"model, x) with the model that is trained and all {len(self.candidates)} inputs"
+                    )
+                logits = all_logits(model, as_inputs(x), index)
+            self.after_epoch(index, int(self.epochs_done), seed, logits)
         self.epochs_done += 1
 
     # -------------------------------------------------------------- private
@@ -183,7 +205,9 @@ class PartialLabelRisk(Risk):
 
 
 def _keys(need: str) -> list[str]:
-    """Return the name under which the state holds what a need stands for, as the table of needs has it."""
+    """Return the name under which a batch's state holds what a need stands for, as the table of needs has it."""
+    if need == "all_logits":
+        return []  # given after an epoch, not with a batch
     return re.findall(r"state\['(\w+)'\]", NEEDS[need].gives)[:1]
 
 

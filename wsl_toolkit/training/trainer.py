@@ -10,12 +10,10 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import State
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
-from wsl_toolkit.networks import Extended, plain
 from wsl_toolkit.training.divergence import Origin
-from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, logits_of
+from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, all_logits
 from wsl_toolkit.training.evaluation import Evaluation
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
@@ -146,10 +144,8 @@ class Trainer:
         if self.risk.estimator.looks_back():
             rng = torch.Generator()
             rng.set_state(self._global_rng)
-            logits: State = {}
-            if "all_logits" in self.risk.estimator.needs:
-                found = _networks(self.model).items()
-                logits = {name: logits_of(network, self.inputs, self.visited) for name, network in found}
+            wanted = "all_logits" in self.risk.estimator.needs
+            logits = all_logits(self.model, self.inputs, self.visited) if wanted else None
             self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng), logits)
             self._global_rng = rng.get_state()
         if self.scheduler is not None:
@@ -199,13 +195,6 @@ class Trainer:
         self._global_rng = state["global_rng"]
         begun = state["under_way"]
         self.partial = PartialEpoch(**{**begun, "losses": Losses(**begun["losses"])}) if begun else None
-
-
-def _networks(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the networks whose logits of all examples an estimator may ask for, by the names that it gets them by."""
-    if isinstance(model, Extended) and "two_networks" in model.needs and model.second is not None:
-        return {"all_logits": model.network, "second_all_logits": model.second}
-    return {"all_logits": plain(model)}
 
 
 def own_storage(value: Any) -> Any:
