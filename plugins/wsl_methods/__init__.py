@@ -28,6 +28,7 @@ MODULES = (
     "papi",
     "pico",
     "pico_plus",
+    "pl_svm",
     "pop",
     "records",
     "scarce",

@@ -9,7 +9,7 @@ Hong, Yao, Zhou, Zhang, Wang. Long-Tailed Partial Label Learning via Dynamic Reb
 `Debiasing` is this, in front of an estimator's class. Two come with it:
 
     records-proden:   L = Σ_j r_j ℓ_j                                               r ← p normalised on s
-    records:          L = Σ_v (KL(r ‖ p^v) - Σ_{j∉s} log(1 - p^v_j)), v: weak, strong     r ← √(p⁰p¹) normalised on s
+    records-corr:     L = Σ_v (KL(r ‖ p^v) - Σ_{j∉s} log(1 - p^v_j)), v: weak, strong     r ← √(p⁰p¹) normalised on s
 
 Settled as in the authors' code: m starts at 0; features are averaged over the views; targets stay in the first epoch; π
 has 1e-9 added. Settled here: a label off the set is one that is not a candidate, where theirs is one whose target is 0,
@@ -149,7 +149,7 @@ class Records(Debiasing, TwoViews):
     No promise about bias or consistency is made.
     """
 
-    name: ClassVar[str] = "records"
+    name: ClassVar[str] = "records-corr"
     needs: ClassVar[frozenset[str]] = frozenset({"weak_view", "second_view", "features", "epoch"})
 
     feature_decay: float = param(0.9, help="β: how slowly the mean of the features follows", ge=0, lt=1)

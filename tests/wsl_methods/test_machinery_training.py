@@ -37,7 +37,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "crosel": {"warm_up": 2, "history": 2, "threshold": 0.3},
     "gfws": {},
     "papi": {"ramp": 4, "width": 16},
-    "records": {},
+    "records-corr": {},
     "records-proden": {},
     "solar": {"ramp": 3, "queue": 256, "prior_epochs": 2},
 }
