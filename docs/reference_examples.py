@@ -87,9 +87,8 @@ DATASETS: dict[str, Sequence[Example]] = {
 
 def examples(role: str, name: str, cls: Any, registry: Any) -> list[Example]:
     """Return the blocks of a component's worked example."""
-    return {"generator": _generator, "estimator": _estimator, "backbone": _backbone, "dataset": _dataset}[role](
-        name, cls, registry
-    )
+    by_role = {"generator": _generator, "estimator": _estimator, "backbone": _backbone, "dataset": _dataset}
+    return {**by_role, "transform": _transform}[role](name, cls, registry)
 
 
 def _generator(name: str, cls: Any, registry: Any) -> list[Example]:
@@ -121,6 +120,19 @@ def _estimator(name: str, cls: Any, registry: Any) -> list[Example]:
         "print(round(float(estimator.objective(logits, candidates, state)), 4))  # {}\n"
     )
     return [*(_filled(python) if plain else []), ("sh", "\n".join(shell) + "\n")]
+
+
+def _transform(name: str, cls: Any, registry: Any) -> list[Example]:
+    python = (
+        "import torch\nfrom wsl_toolkit.plugins import load_plugins\n\n"
+        "registry, rng = load_plugins().registry, torch.Generator().manual_seed(0)\n"
+        "y = torch.arange(200) % 4\n"
+        "x = torch.eye(4)[y] + 0.1 * torch.randn(200, 4, generator=rng)\n"
+        'sets = registry.create("generator", "mcl-skewed", {}).sample(x, y, 4, rng)\n'
+        f'cleaned = registry.create("transform", "{name}", {{}}).apply(x, sets, rng)\n'
+        "print(round(sets.mean_size, 2), round(cleaned.mean_size, 2))  # {}\n"
+    )
+    return [*_filled(python), ("sh", f"wsl run --estimator ppl --generator mcl-skewed --transform {name} --epochs 5\n")]
 
 
 def _backbone(name: str, cls: Any, registry: Any) -> list[Example]:

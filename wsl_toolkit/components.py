@@ -131,7 +131,8 @@ NEEDS = {
     ),
     "unlabelled": Need(gives="examples whose set is full take part in training too", provider="data", stacks=True),
     "all_logits": Need(
-        gives="state['all_logits'] in after_epoch: the logits of all examples after a pass in evaluation mode",
+        gives="state['all_logits'] in after_epoch: the logits of all examples after a pass in evaluation mode; of two "
+        "networks the first one's, beside 'second_all_logits'",
         provider="loop",
     ),
     "two_networks": Need(

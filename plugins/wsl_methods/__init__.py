@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 
-from wsl_toolkit import Estimator, hookimpl
+from wsl_toolkit import Estimator, Transform, hookimpl
 
 WSL_API = "1.0"
 """The plugin API that these methods are written for."""
@@ -18,19 +18,28 @@ MODULES = (
     "cavl",
     "cpe",
     "cr_dpll",
+    "crosel",
     "dirk",
     "discriminative",
     "fredis",
+    "gfws",
     "idgp",
     "order_preserving",
+    "papi",
     "pico",
     "pico_plus",
+    "pl_svm",
     "pop",
+    "records",
     "scarce",
+    "solar",
     "transition_risk",
     "valen",
 )
 """The modules that add estimators; each has a list `ESTIMATORS`."""
+
+TRANSFORM_MODULES = ("clsp", "conformal")
+"""The modules that add transforms of candidate sets; each has a list `TRANSFORMS`."""
 
 
 @hookimpl
@@ -38,3 +47,10 @@ def wsl_register_estimators() -> list[type[Estimator]]:
     """Return the estimators of all modules."""
     modules = (importlib.import_module(f"{__name__}.{name}") for name in MODULES)
     return [estimator for module in modules for estimator in module.ESTIMATORS]
+
+
+@hookimpl
+def wsl_register_transforms() -> list[type[Transform]]:
+    """Return the transforms of all modules."""
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in TRANSFORM_MODULES)
+    return [transform for module in modules for transform in module.TRANSFORMS]

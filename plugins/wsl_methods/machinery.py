@@ -148,3 +148,25 @@ def enqueued(state: State, **values: Tensor) -> State:
     places = (state["place"] + newest) % size
     new = {name: state[name].index_copy(0, places, value[newest]) for name, value in values.items()}
     return {**new, "place": (state["place"] + count) % size}
+
+
+def among(chosen: Tensor, like: Tensor) -> Tensor:
+    """Return weights whose mean over the batch is the mean over the chosen: B / their number; 0 for the others."""
+    weights = chosen.to(like.dtype)
+    return weights * (len(weights) / weights.sum().clamp(min=1))
+
+
+def followed(
+    prototypes: Tensor, label: Tensor, embeddings: Tensor, decay: Tensor | float, counted: Tensor | None = None
+) -> Tensor:
+    """Return μ, [K, d], after μ_c ← γ μ_c + (1-γ) z for one embedding z of label c after another, at length one.
+
+    The i-th of n of a class weighs (1-γ) γ^(n-i). Embeddings with `counted` 0 move nothing.
+    """
+    members = one_hot(label, prototypes.T)
+    if counted is not None:
+        members = members * counted.unsqueeze(1)
+    later = members.flip(0).cumsum(0).flip(0) - members
+    weights = members * (1 - decay) * decay**later
+    kept = decay ** members.sum(0).unsqueeze(1)
+    return unit(kept * prototypes + weights.T @ embeddings)

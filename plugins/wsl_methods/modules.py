@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit import State
 from wsl_toolkit.augmentation import cutout
-from wsl_toolkit.networks import Extended
+from wsl_toolkit.networks import Extended, classifier
 
 POINTS = 8
 """Points on the side of an image that a decoder decodes to."""
@@ -25,6 +25,118 @@ def redrawn(network: nn.Module) -> nn.Module:
         if reset is not None:
             reset()
     return other
+
+
+class Fixed(Extended):
+    """The usual extras, and `fixed_logits`: the logits once more, as constants, for targets that are made of them."""
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return logits and extras, the constants among them."""
+        logits, extras = super().look(inputs)
+        return logits, {**extras, "fixed_logits": logits.detach()}
+
+
+class MixedViews(Fixed):
+    """A weak and a strong view, and what comes of both mixed with another example's, by one λ ~ Beta(a, a)."""
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the logits of the weak view, and features of both views, mixed and not."""
+        weak, strong = self.weaken(inputs), self.augment(inputs)
+        logits, extras = self.outputs(weak)
+        view_logits, more = self.outputs(strong, "view_")
+        partner = torch.randperm(len(inputs), device=inputs.device)
+        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs)
+        for view, prefix in ((weak, "mixed_"), (strong, "mixed_view_")):
+            mixed_logits, mixed = self.outputs(share * view + (1 - share) * view[partner], prefix)
+            extras |= {f"{prefix}logits": mixed_logits, **mixed}
+        extras |= {**more, "view_logits": view_logits, "fixed_logits": logits.detach()}
+        return logits, {**extras, "mixed_partner": partner, "mixed_share": share}
+
+
+class Crossed(Extended):
+    """Two networks on a weak and a strong view, and on both views of all examples mixed with each other.
+
+    Extras of the second network begin with `second_`: `fixed_logits` and `fixed_view_logits`, constants; `mixed_logits`
+    of mixed weak views and `mixed_view_logits` of mixed strong ones; `mixed_partner` [2B], places among the weak views
+    and then the strong ones, and `mixed_share`, both drawn for each network.
+    """
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the first network's logits of the weak view, and all else as extras."""
+        assert self.second is not None
+        weak, strong = self.weaken(inputs), self.augment(inputs)
+        logits, extras = self.looks_of(self.network, weak, strong)
+        second_logits, more = self.looks_of(self.second, weak, strong)
+        return logits, {**extras, "second_logits": second_logits, **{f"second_{n}": v for n, v in more.items()}}
+
+    def looks_of(self, network: nn.Module, weak: Tensor, strong: Tensor) -> tuple[Tensor, State]:
+        """Return one network's logits of the weak view, and its extras."""
+        both, logits = torch.cat([weak, strong]), network(weak)
+        partner, share = torch.arange(len(both), device=both.device), both.new_ones(())
+        if self.mixing:
+            partner = torch.randperm(len(both), device=both.device)
+            share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(both)
+            share = torch.maximum(share, 1 - share)
+        with torch.no_grad():
+            view_logits = network(strong)
+        mixed_logits, mixed_view_logits = network(share * both + (1 - share) * both[partner]).chunk(2)
+        return logits, {
+            "fixed_logits": logits.detach(),
+            "fixed_view_logits": view_logits,
+            "mixed_logits": mixed_logits,
+            "mixed_view_logits": mixed_view_logits,
+            "mixed_partner": partner,
+            "mixed_share": share,
+        }
+
+
+class Centred(Extended):
+    """The usual extras, and `bias_logits` [B, K]: what the last layer makes of a moving mean of all features.
+
+    They are the same for every example, and constants. Predictions are logits less `log_share` of them.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        needs: frozenset[str],
+        log_share: Callable[[Tensor], Tensor],
+        feature_decay: float,
+        **options: Any,
+    ) -> None:
+        super().__init__(network, needs, **options)
+        self.log_share = log_share
+        self.feature_decay = feature_decay
+        self.register_buffer("mean", torch.zeros(classifier(network).in_features))
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return logits and extras; the mean follows the features of all views first."""
+        logits, extras = super().look(inputs)
+        mean = self.get_buffer("mean")
+        with torch.no_grad():
+            seen = torch.stack([value for name, value in extras.items() if name.endswith("features")]).mean((0, 1))
+            mean.lerp_(seen.to(mean.dtype), 1 - self.feature_decay)
+            bias = classifier(self.network)(mean)
+        return logits, {**extras, "bias_logits": bias.expand_as(logits)}
+
+    def predictor(self) -> nn.Module:
+        """Return the network without its bias."""
+        return Unbiased(self.network, self.get_buffer("mean"), self.log_share)
+
+
+class Unbiased(nn.Module):
+    """Logits less the logarithm of the shares that the last layer gives a mean of features."""
+
+    def __init__(self, network: nn.Module, mean: Tensor, log_share: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network = network
+        self.log_share = log_share
+        self.register_buffer("mean", mean)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.network(inputs)
+        return logits - self.log_share(classifier(self.network)(self.mean))
 
 
 class Twin(Extended):

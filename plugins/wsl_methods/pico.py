@@ -31,6 +31,7 @@ from wsl_methods.machinery import (
     contrast,
     empty_queue,
     enqueued,
+    followed,
     no_self,
     one_hot,
     projection,
@@ -129,14 +130,8 @@ class PrototypeEstimator(AugmentedEstimator):
         return query, (query, key, state["keys"]), torch.cat([label, label, state["key_labels"]])
 
     def followed(self, label: Tensor, state: State, counted: Tensor | None = None) -> Tensor:
-        """Return μ after μ ← γ μ + (1-γ) q for one q after another: the i-th of n weighs (1-γ) γ^(n-i)."""
-        members = one_hot(label, state["prototypes"].T)
-        if counted is not None:
-            members = members * counted.unsqueeze(1)
-        later = members.flip(0).cumsum(0).flip(0) - members
-        weights = members * (1 - self.prototype_decay) * self.prototype_decay**later
-        kept = self.prototype_decay ** members.sum(0).unsqueeze(1)
-        return unit(kept * state["prototypes"] + weights.T @ unit(state["features"]))
+        """Return μ after the batch's embeddings, or those that count, have moved it."""
+        return followed(state["prototypes"], label, unit(state["features"]), self.prototype_decay, counted)
 
 
 @attrs.frozen(kw_only=True)

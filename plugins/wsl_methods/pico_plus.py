@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from wsl_methods.machinery import (
+    among,
     averaging,
     contrast,
     enqueued,
@@ -161,12 +162,6 @@ class PicoPlus(PrototypeEstimator):
         near = torch.zeros_like(state["reliable"])
         near[torch.argsort(state["distance"], stable=True)[:count]] = True
         return {"reliable": torch.where(state["epoch"] + 1 >= self.warm_up, near, state["reliable"])}
-
-
-def among(chosen: Tensor, like: Tensor) -> Tensor:
-    """Return weights whose mean over the batch is the mean over the chosen: B / their number; 0 for the others."""
-    weights = chosen.to(like.dtype)
-    return weights * (len(weights) / weights.sum().clamp(min=1))
 
 
 ESTIMATORS: list[type[Estimator]] = [PicoPlus]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -78,16 +79,17 @@ class EngineOrder:
         return iter([part.tolist() for part in order.split(batch_sizes(self.examples, BATCH))])
 
 
-def initial_network() -> nn.Module:
-    torch.manual_seed(stream_seed(0, "initialisation"))
+def initial_network(number: int = 1) -> nn.Module:
+    """The first network of the engine, or another one."""
+    torch.manual_seed(stream_seed(0, "initialisation" if number == 1 else f"initialisation {number}"))
     return make_component("backbone", "mlp").build((D,), K)
 
 
 def plain_loop(name: str, x: Tensor, sets: wsl.CandidateSets) -> list[float]:
     """Return each epoch's mean loss of a loop that anybody could have written."""
-    network = initial_network()
     risk = wsl.risk(name, sets)
-    model = risk.extend(network)
+    numbers = itertools.count(1)
+    model = risk.extend(lambda: initial_network(next(numbers)))
     data = wsl.PartialLabelDataset(x, sets)
     loader = DataLoader(data, batch_sampler=EngineOrder(len(data)), generator=torch.Generator())
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9, weight_decay=1e-4)
@@ -103,7 +105,7 @@ def plain_loop(name: str, x: Tensor, sets: wsl.CandidateSets) -> list[float]:
             optimizer.step()
             risk.after_step(model, inputs, output, index)
             total += float(loss.detach()) * len(index)
-        risk.end_epoch()
+        risk.end_epoch(model, x)
         found.append(total / len(data))
     return found
 
@@ -264,10 +266,23 @@ def test_a_method_that_looks_at_all_logits_after_an_epoch_is_given_them() -> Non
 
     sets = wsl.CandidateSets.from_sets([[0], [0, 1, 2], [1, 2]], 3)
     risk = wsl.risk(LooksBack(), sets)
-    logits = torch.tensor([[3.0, 0, 0], [0, 0, 3], [0, 3, 0]])
-    assert torch.isfinite(risk(logits[[0, 2]], torch.tensor([0, 2])))
-    with pytest.raises(ConfigError, match=r"needs the logits of all examples after an epoch: call risk.end_epoch"):
-        risk.end_epoch()
-    risk.end_epoch(logits)
+    x = torch.tensor([[3.0, 0, 0], [0, 0, 3], [0, 3, 0]])
+    assert torch.isfinite(risk(x[[0, 2]], torch.tensor([0, 2])))
+    risk.end_epoch(nn.Identity(), x)
     assert risk.get_buffer("row_likely").tolist() == [0, -1, 1], "a full set says nothing, and is left alone"
-    assert "risk.end_epoch(all_logits)" in risk.describe()
+
+
+def test_a_method_with_two_networks_wants_a_function_that_makes_them() -> None:
+    risk = wsl.risk("crosel", examples()[2])
+    with pytest.raises(ConfigError, match="crosel trains two networks: give"):
+        risk.extend(initial_network())
+
+
+def test_a_method_that_looks_at_all_logits_says_how_it_gets_them() -> None:
+    x, _, sets = examples()
+    risk = wsl.risk("solar", sets)
+    assert "risk.end_epoch(model, x)" in risk.describe()
+    with pytest.raises(ConfigError, match=r"call risk.end_epoch\(model, x\)"):
+        risk.end_epoch()
+    with pytest.raises(ConfigError, match=f"all {len(sets)} inputs"):
+        risk.end_epoch(initial_network(), x[1:])

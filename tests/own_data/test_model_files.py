@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-import attrs
 import pytest
 import torch
 from safetensors import safe_open
@@ -13,12 +11,11 @@ from safetensors.torch import save_file
 
 import wsl_toolkit
 from tests.own_data.conftest import ZOO
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import DataError
 from wsl_toolkit.networks import Ensemble
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.own_data.model_file import Model, checksum, model_from
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.testing.small_training import MeanLoss
 
 FIT = ("--epochs", 1, "--lr", 0.1, "--weight-decay", 0, "--quiet", "--no-track")
 
@@ -88,57 +85,43 @@ def test_empty_lines_of_a_single_column_are_rows(wsl, tmp_path):
     assert len(wsl.json("predict", "m", "new.csv", "--json")) == 5
 
 
-@attrs.frozen(kw_only=True)
-class Twice(MeanLoss):
-    """Two networks that learn the same."""
-
-    name: ClassVar[str] = "twice"
-    needs: ClassVar[frozenset[str]] = frozenset({"two_networks"})
-    stackable: ClassVar[bool] = False
-
-    def loss(self, logits, candidates, state):
-        return sum(MeanLoss.loss(self, each, candidates, state) for each in (logits, state["second_logits"]))
-
-
-class Halved(torch.nn.Module):
-    """A predictor of an estimator's own."""
-
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return self.inner(x) / 2
-
-
-def fitted_by(estimator, epochs=1):
+def test_two_networks_that_predict_together_are_saved_and_read_back(tmp_path):
     y = torch.arange(80) % 4
     x = 3 * torch.eye(4)[y] + torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
     data = wsl_toolkit.make_data(x, wsl_toolkit.CandidateSets.from_labels(y, 4))
     registry = load_plugins().registry
-    backbone = registry.create("backbone", "linear", {})
     options = fitting.FitOptions(
-        estimator=estimator, backbone=backbone, epochs=epochs, lr=0.1, weight_decay=0.0, calibrate=False
+        estimator=registry.create("estimator", "crosel", {}),
+        backbone=registry.create("backbone", "linear", {}),
+        epochs=1,
+        lr=0.1,
+        weight_decay=0.0,
+        calibrate=False,
     )
     fitted, _ = fitting.fit_and_report(data, registry, options)
-    return fitted, data, fitting.describe(options, fitted)
-
-
-def test_two_networks_that_predict_together_are_saved_and_read_back(tmp_path):
-    fitted, data, about = fitted_by(Twice())
-    made, path = model_from(fitted, data, about), tmp_path / "m.safetensors"
+    made, path = model_from(fitted, data, fitting.describe(options, fitted)), tmp_path / "m.safetensors"
     made.save(path)
-    again = Model.load(path, load_plugins().registry)
+    again = Model.load(path, registry)
     assert isinstance(again.network, Ensemble)
     assert torch.equal(again.probabilities(data.x), made.probabilities(data.x))
-    for forged in (0, 10**9):
-        attrs.evolve(made, about={**made.about, "networks": forged}).save(path)
-        with pytest.raises(DataError, match=f"is not a complete model: .*{forged} networks"):
-            Model.load(path, load_plugins().registry)
 
 
-def test_a_predictor_that_no_backbone_builds_is_refused_before_it_is_saved():
-    fitted, data, about = fitted_by(Twice())
-    own = attrs.evolve(fitted, network=Halved(fitted.network.members[0]))
-    with pytest.raises(ConfigError, match=r"estimator twice predicts by a module of its own \(Halved\)"):
-        model_from(own, data, about)
+def test_a_model_that_predicts_with_more_than_its_backbone_is_read_back(wsl, zoo):
+    wsl("fit", zoo, *ZOO, "--out", "m", "--estimator", "records-proden", "--backbone", "linear", *FIT)
+    path = wsl.home / "m" / "data" / "model.safetensors"
+    model = Model.load(path, load_plugins().registry)
+    tensors, _ = parts(path)
+    weight, bias = (tensors[f"network.network.1.{name}"].double() for name in ("weight", "bias"))
+    share = (weight @ tensors["network.mean"].double() + bias).softmax(0)
+    x = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 4.0]], dtype=torch.float64)
+    logits = model.transform(x).double() @ weight.T + bias - torch.log(share + 1e-9)
+    torch.testing.assert_close(model.probabilities(x).double(), (logits / model.temperature).softmax(1))
+
+
+def test_a_model_of_an_estimator_that_is_gone_says_which(wsl, zoo):
+    wsl("fit", zoo, *ZOO, "--out", "m", "--estimator", "records-proden", "--backbone", "linear", *FIT)
+    path = wsl.home / "m" / "data" / "model.safetensors"
+    tensors, metadata = parts(path)
+    text = metadata["wsl"].replace("records-proden", "records-of-old")
+    save_file(tensors, path, metadata={"wsl": text, "sha256": checksum(text, tensors)})
+    assert "records-of-old" in wsl.refused("predict", "m", zoo)

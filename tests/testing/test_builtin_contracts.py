@@ -9,7 +9,13 @@ import pytest
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import OWN_DISTRIBUTION
-from wsl_toolkit.testing import BackboneContract, DatasetContract, EstimatorContract, GeneratorContract
+from wsl_toolkit.testing import (
+    BackboneContract,
+    DatasetContract,
+    EstimatorContract,
+    GeneratorContract,
+    TransformContract,
+)
 from wsl_toolkit.testing.common import ComponentContract
 from wsl_toolkit.testing.declared import made_as_declared
 
@@ -34,6 +40,12 @@ class TestEstimators(EstimatorContract):
     @pytest.fixture(params=built_in("estimator"))
     def component(self, request: pytest.FixtureRequest) -> Any:
         return made_as_declared(type(request.param), self)
+
+
+class TestTransforms(TransformContract):
+    @pytest.fixture(params=built_in("transform"))
+    def component(self, request: pytest.FixtureRequest) -> Any:
+        return request.param
 
 
 class TestBackbones(BackboneContract):

@@ -226,9 +226,9 @@ def test_after_an_epoch_an_estimator_sees_the_logits_of_all_examples() -> None:
     seen: dict[str, Tensor] = {}
     ask = trainer.risk.after_epoch
 
-    def listen(index: Tensor, epoch: int, seed: Tensor, logits: Tensor | None = None) -> None:
+    def listen(index: Tensor, epoch: int, seed: Tensor, logits: State | None = None) -> None:
         assert logits is not None
-        seen["logits"] = logits
+        seen["logits"] = logits["all_logits"]
         ask(index, epoch, seed, logits)
 
     trainer.risk.after_epoch = listen  # type: ignore[method-assign]
@@ -238,6 +238,34 @@ def test_after_an_epoch_an_estimator_sees_the_logits_of_all_examples() -> None:
     labels = trainer.risk.get_buffer("row_r")
     torch.testing.assert_close(labels.sum(1), torch.ones(EXAMPLES))
     assert bool((labels[~problem.train_candidates.mask()] == 0).all())
+
+
+@attrs.frozen(kw_only=True)
+class LookingPair(Pair):
+    """Two networks that keep each other's confidences of all examples after each epoch."""
+
+    name: ClassVar[str] = "looking-pair"
+    needs: ClassVar[frozenset[str]] = frozenset({"two_networks", "all_logits"})
+    update_when: ClassVar[When] = "never"
+
+    def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
+        return {}
+
+    def after_epoch(self, candidates: Tensor, state: State) -> State:
+        names = {"first": "all_logits", "second": "second_all_logits"}
+        return {to: state[name].masked_fill(~candidates, -torch.inf).softmax(1) for to, name in names.items()}
+
+
+def test_of_two_networks_each_ones_logits_of_all_examples_are_given() -> None:
+    trainer = a_trainer(LookingPair())
+    trainer.train_epoch()
+    assert isinstance(trainer.model, Extended)
+    problem = small_problem()
+    for name, network in (("first", trainer.model.network), ("second", trainer.model.second)):
+        assert network is not None
+        wanted = predict(network, problem.train_x).masked_fill(~problem.train_candidates.mask(), -torch.inf).softmax(1)
+        torch.testing.assert_close(trainer.risk.get_buffer(f"row_{name}"), wanted)
+    assert trainer.model.network.training, "they go on training"
 
 
 def test_the_class_prior_is_the_mean_of_even_shares() -> None:

@@ -10,6 +10,7 @@ from machinery_batches import EMBEDDED, WIDTH, B, Embedded, K, at, decayed, made
 from wsl_methods.able import Able
 from wsl_methods.alim import Alim
 from wsl_methods.dirk import Dirk, rectified
+from wsl_methods.papi import Papi
 from wsl_methods.pico import Pico
 from wsl_methods.pico_plus import PicoPlus
 
@@ -203,3 +204,40 @@ def test_dirks_targets_prefer_every_candidate_to_every_other_label() -> None:
     weakest = target.masked_fill(~sets, torch.inf).amin(1)
     strongest = target.masked_fill(sets, -torch.inf).amax(1)
     assert bool((weakest[:-1] >= strongest[:-1] - 1e-6).all())
+
+
+@pytest.mark.parametrize(
+    ("epoch", "target_decay", "prototype_decay", "weight"),
+    [
+        (0.0, 0.99, 0.99, 0.0),
+        (1.0, 0.95, 0.9, 0.07),
+        (4.0, 0.95 - 0.15 * 0.3, 0.9 - 0.4 * 0.3, 0.28),
+        (99.0, 0.8, 0.5, 0.7),
+    ],
+)
+def test_papi(epoch: float, target_decay: float, prototype_decay: float, weight: float) -> None:
+    papi = Papi(weight=0.7, ramp=10, width=WIDTH)
+    batch = made(papi, epoch)
+    state, s = batch.state, batch.candidates.tolist()
+    p, fixed, view = (probabilities(v) for v in (batch.logits, state["fixed_logits"], state["view_logits"]))
+    old, prototypes = state["target"].tolist(), state["prototypes"].tolist()
+    target = [decayed(old[i], literal.normalised(fixed[i], s[i]), target_decay) for i in range(B)]
+    share, partner = state["mixed_share"].item(), state["mixed_partner"].tolist()
+    expected = []
+    for i in range(B):
+        loss = literal.cross_entropy(target[i], p[i])
+        for name in ("mixed_features", "mixed_view_features"):
+            z = literal.unit(state[name][i].tolist())
+            said = literal.softmax([literal.dot(z, mu) / 0.3 for mu in prototypes])
+            loss += weight * share * literal.divergence(target[i], said)
+            loss += weight * (1 - share) * literal.divergence(target[partner[i]], said)
+        expected.append(loss)
+    matches(papi, batch, expected)
+    new = papi.update(batch.logits, batch.candidates, state)
+    torch.testing.assert_close(new["target"], torch.tensor(target, dtype=torch.float64))
+    for name, scores in (("features", p), ("view_features", view)):
+        for i in range(B):
+            label, z = literal.best(scores[i], s[i]), literal.unit(state[name][i].tolist())
+            prototypes[label] = decayed(prototypes[label], z, prototype_decay)
+    wanted = [literal.unit(mu) if any(mu) else mu for mu in prototypes]
+    torch.testing.assert_close(new["prototypes"], torch.tensor(wanted, dtype=torch.float64))

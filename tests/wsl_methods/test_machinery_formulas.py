@@ -10,8 +10,11 @@ import torch
 from machinery_batches import B, K, made, matches, probabilities
 
 from wsl_methods.cr_dpll import ConsistencyRegularised
+from wsl_methods.crosel import CroSel
 from wsl_methods.fredis import Fredis
+from wsl_methods.gfws import GeneralFramework
 from wsl_methods.idgp import Decompositional
+from wsl_methods.machinery import restricted
 from wsl_methods.pop import ProgressivePurification
 from wsl_methods.valen import Valen, drawn
 
@@ -228,3 +231,106 @@ def test_valens_graph_joins_each_example_with_its_nearest_once_the_warm_up_is_ov
     state["epoch"] = torch.tensor(2.0)
     found = valen.after_epoch(torch.ones(5, 1, dtype=torch.bool), state)["neighbours"]
     assert found.tolist() == [[0, 1, 2], [1, 2, 0], [2, 1, 0], [3, 4, 2], [4, 3, 2]]
+
+
+@pytest.mark.parametrize("unlabelled", [(), (1, 4), tuple(range(B))])
+def test_gfws(unlabelled: tuple[int, ...]) -> None:
+    gfws = GeneralFramework(balance=0.3, alignment_decay=0.9)
+    share = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    batch = made(gfws, 1.0, share=share)
+    batch.candidates[list(unlabelled)] = True
+    views = [probabilities(v) for v in (batch.logits, batch.state["view_logits"], batch.state["third_logits"])]
+    fixed, s = probabilities(batch.state["fixed_logits"]), batch.candidates.tolist()
+    told = [i for i in range(B) if i not in unlabelled]
+    expected = 0.0
+    for i in told:
+        q = literal.normalised(fixed[i], s[i])
+        views_loss = sum(literal.cross_entropy(q, view[i]) for view in views) / 3
+        expected += (literal.outside_loss(views[0][i], s[i]) + views_loss) / len(told)
+    if unlabelled:
+        mean = [sum(fixed[i][j] for i in unlabelled) / len(unlabelled) for j in range(K)]
+        moved = [0.9 * a + 0.1 * b for a, b in zip(share.tolist(), mean, strict=True)]
+        for i in unlabelled:
+            u = literal.normalised([x / y for x, y in zip(fixed[i], moved, strict=True)], [True] * K)
+            expected += sum(literal.cross_entropy(u, view[i]) for view in views[1:]) / 2 / len(unlabelled)
+    means = [sum(views[0][i][j] for i in told) / len(told) if told else 1e-6 for j in range(K)]
+    expected -= 0.3 / K * sum(math.log(x) for x in means)
+    assert batch.loss(gfws).mean().item() == pytest.approx(expected)
+    new = gfws.update(batch.logits, batch.candidates, batch.state)["share"]
+    seen = (
+        [sum(views[0][i][j] for i in unlabelled) / len(unlabelled) for j in range(K)] if unlabelled else share.tolist()
+    )
+    torch.testing.assert_close(new, 0.9 * share + 0.1 * torch.tensor(seen, dtype=torch.float64))
+
+
+def test_the_expected_label_of_gfws_is_that_over_all_paths_of_the_automaton_of_a_set() -> None:
+    """One symbol is read; every class is a path, which the automaton accepts if the class is in the set."""
+    p, accepted = [0.5, 0.1, 0.3, 0.1], [True, False, True, True]
+    mass = sum(p[path] for path in range(4) if accepted[path])
+    wanted = [sum(p[path] for path in range(4) if accepted[path] and path == j) / mass for j in range(4)]
+    found = restricted(torch.tensor([p], dtype=torch.float64).log(), torch.tensor([accepted]))
+    torch.testing.assert_close(found[0], torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_gfws_learns_from_every_unlabelled_example() -> None:
+    gfws = GeneralFramework(augmentation="none", balance=0.0)
+    assert "unlabelled" in gfws.needs
+    batch = made(gfws, 1.0)
+    batch.candidates[:] = True
+    logits = batch.state["view_logits"].clone().requires_grad_()
+    gfws.loss(batch.logits, batch.candidates, {**batch.state, "view_logits": logits}).sum().backward()
+    assert logits.grad is not None
+    assert bool((logits.grad.abs().sum(1) > 0).all())
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.75])
+@pytest.mark.parametrize("epoch", [1.0, 5.0])
+def test_crosel(epoch: float, mixing: float) -> None:
+    crosel = CroSel(warm_up=3, history=2, weight=0.6, threshold=0.5, mixing=mixing)
+    s = made(crosel, epoch).candidates.tolist()
+    likeliest = torch.tensor([[row.index(True)] * 2 for row in s])
+    likeliest[1, 0] = (likeliest[1, 0] + 1) % K  # has changed its mind
+    likeliest[2] = s[2].index(False)  # is sure of what is no candidate
+    certainty = torch.tensor([[0.9, 0.8], [0.9, 0.9], [0.9, 0.9], [0.4, 0.5], [0.2, 0.9], [1.0, 1.0]])
+    histories = {"likeliest": likeliest, "certainty": certainty}
+    histories |= {"second_likeliest": likeliest.flip(0), "second_certainty": certainty.flip(0)}
+    batch = made(crosel, epoch, chosen_share=torch.tensor(0.25, dtype=torch.float64), **histories)
+    state = {**batch.state, "logits": batch.logits}
+    expected = 0.0
+    for own, other in (("", "second_"), ("second_", "")):
+        p = probabilities(state[f"{own}logits"])
+        if epoch < 3:
+            inside = [sum(x for x, among in zip(p[i], s[i], strict=True) if among) for i in range(B)]
+            expected -= sum(math.log(x) for x in inside) / B
+            continue
+        label, sure = state[f"{other}likeliest"].tolist(), state[f"{other}certainty"].tolist()
+        chosen = [
+            i for i in range(B) if len(set(label[i])) == 1 and s[i][label[i][-1]] and sum(sure[i]) / len(sure[i]) > 0.5
+        ]
+        assert 0 < len(chosen) < B
+        expected -= sum(math.log(p[i][label[i][-1]]) for i in chosen) / len(chosen)
+        swapped = [probabilities(state[f"{own}{name}"]) for name in ("fixed_view_logits", "fixed_logits")]
+        target = [literal.normalised(row, s[i]) for view in swapped for i, row in enumerate(view)]
+        mixed = [row for name in ("mixed_logits", "mixed_view_logits") for row in probabilities(state[f"{own}{name}"])]
+        share, partner = state[f"{own}mixed_share"].item(), state[f"{own}mixed_partner"].tolist()
+        goal = [
+            [share * a + (1 - share) * b for a, b in zip(target[i], target[partner[i]], strict=True)]
+            for i in range(2 * B)
+        ]
+        expected += 0.6 * 0.75 * sum(literal.cross_entropy(goal[i], mixed[i]) for i in range(2 * B)) / (2 * B)
+    assert batch.loss(crosel).mean().item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_crosels_histories_forget_the_oldest_epoch_and_count_who_is_chosen() -> None:
+    crosel = CroSel(history=2, threshold=0.6)
+    sets = torch.tensor([[True, True, False], [True, False, True]])
+    state = {**crosel.init_state(sets), "chosen_share": torch.zeros(())}
+    first = torch.tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]).log()
+    second = torch.tensor([[0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]).log()
+    for _ in range(2):
+        state |= crosel.after_epoch(sets, {**state, "all_logits": first, "second_all_logits": second})
+    assert state["likeliest"].tolist() == [[0, 0], [1, 1]]
+    torch.testing.assert_close(state["second_certainty"], torch.tensor([[0.5, 0.5], [0.7, 0.7]]))
+    assert crosel.chosen("", sets, state).tolist() == [True, False], "the second one's label is no candidate"
+    assert crosel.chosen("second_", sets, state).tolist() == [False, True]
+    assert state["chosen_share"].item() == 0.5

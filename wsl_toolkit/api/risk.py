@@ -21,10 +21,11 @@ from torch.utils.data import Dataset as TorchDataset
 from wsl_toolkit import networks
 from wsl_toolkit.api.components import make_component
 from wsl_toolkit.components import NEEDS, Estimator, State
+from wsl_toolkit.data.inputs import as_inputs
 from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import ConfigError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.training.engine import frozen_running_statistics
+from wsl_toolkit.training.engine import all_logits, frozen_running_statistics
 from wsl_toolkit.training.risk import WEIGHT, Risk
 
 Output = Tensor | tuple[Tensor, State]
@@ -82,17 +83,27 @@ class PartialLabelRisk(Risk):
         if any(NEEDS[need].provider == "network" for need in self.estimator.needs):
             lines.append("train model = risk.extend(network), and give risk what the model returns in training")
         if "epoch" in self.estimator.needs or self.estimator.looks_back():
-            given = "all_logits" if "all_logits" in self.estimator.needs else ""
-            lines.append(f"call risk.end_epoch({given}) after each epoch")
+            wanted = "model, x" if "all_logits" in self.estimator.needs else ""
+            lines.append(f"call risk.end_epoch({wanted}) after each epoch")
         return "\n".join(lines)
 
     def extra_repr(self) -> str:
         """Return what stands between the brackets."""
         return f"{self.estimator}, {self.candidates!r}"
 
-    def extend(self, network: nn.Module) -> nn.Module:
-        """Return the network to train: as it is, or with the views, features or momentum copy that the method needs."""
-        return self.estimator.extend(network)
+    def extend(self, network: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+        """Return the network to train: as it is, or with the views, features or momentum copy that the method needs.
+
+        A method that trains two networks wants a function instead, each call of which returns another network.
+        """
+        if "two_networks" not in self.estimator.needs:
+            return self.estimator.extend(network if isinstance(network, nn.Module) else network())
+        if isinstance(network, nn.Module):
+            raise ConfigError(
+                f"estimator {self.estimator.name} trains two networks: give risk.extend a function that returns a new "
+                "one at each call, not a network"
+            )
+        return self.estimator.extend_two(network)
 
     def forward(self, output: Output, index: Tensor, **given: Tensor) -> Tensor:
         """Return the loss of a batch: `output` is what the network returned, `index` [B] which examples these are.
@@ -126,20 +137,21 @@ class PartialLabelRisk(Risk):
                 output = model(x)
         self.update(output, index)
 
-    def end_epoch(self, all_logits: Tensor | None = None) -> None:
+    def end_epoch(self, model: nn.Module | None = None, x: Tensor | None = None) -> None:
         """Count an epoch, and let the method look back at all examples if it wants to.
 
-        `all_logits` [n, K], of a pass over all examples in evaluation mode, are for methods that need them.
+        One that needs 'all_logits' is told the model that is trained and the inputs of all examples.
         """
         if self.estimator.looks_back():
-            index = self.visited()
-            if "all_logits" in self.estimator.needs and all_logits is None:
-                raise ConfigError(
-                    f"estimator {self.estimator.name} needs the logits of all examples after an epoch: call "
-                    "risk.end_epoch(all_logits), in the order of the candidate sets"
-                )
-            logits = None if all_logits is None else all_logits.detach()[index]
-            self.after_epoch(index, int(self.epochs_done), torch.randint(2**53, ()), logits)
+            seed, index, logits = torch.randint(2**53, ()), self.visited(), None
+            if "all_logits" in self.estimator.needs:
+                if model is None or x is None or len(x) != len(self.candidates):
+                    raise ConfigError(
+                        f"estimator {self.estimator.name} looks at all examples after an epoch: call risk.end_epoch("
+                        f"model, x) with the model that is trained and all {len(self.candidates)} inputs"
+                    )
+                logits = all_logits(model, as_inputs(x), index)
+            self.after_epoch(index, int(self.epochs_done), seed, logits)
         self.epochs_done += 1
 
     # -------------------------------------------------------------- private

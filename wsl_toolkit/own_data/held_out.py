@@ -68,7 +68,9 @@ def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tenso
         right=None if seen is None or known is None else predicted[seen] == known[seen],
         examples=len(index),
         covering_rate=float(formulas.covering_rate(logits[informative], mask)) if len(mask) else nothing,
-        approximated_accuracy=float(formulas.approximated_accuracy(logits[informative], mask)) if len(mask) else nothing,
+        approximated_accuracy=float(formulas.approximated_accuracy(logits[informative], mask))
+        if len(mask)
+        else nothing,
         accuracy=float(formulas.accuracy(logits, known)) if known is not None and count else None,
         known_labels=count,
         set_log_loss=calibration.set_log_loss(logits[informative], mask) if len(mask) else nothing,

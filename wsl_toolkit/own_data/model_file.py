@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Backbone
+from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
 from wsl_toolkit.data.table_schema import TableSchema, TableTransform
 from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
-from wsl_toolkit.networks import Ensemble
+from wsl_toolkit.networks import plain
 from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.fitting import Fitted
 from wsl_toolkit.plugins.code_identity import code_of, named_in, require
@@ -40,8 +40,6 @@ TEXT, CHECKSUM = "wsl", "sha256"
 ROWS = 65_536
 MOST_NUMBERS = 2**28
 """No example has more; a damaged header may say so."""
-MOST_NETWORKS = 16
-"""No model predicts by more networks together."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -106,9 +104,6 @@ class Model:
             input_shape = tuple(int(side) for side in meta["input_shape"])
             transform = _transform(meta["transform"], tensors)
             name = str(backbone.pop("name"))
-            members = int(meta["about"].get("networks", 1))
-            if not 1 <= members <= MOST_NETWORKS:
-                raise ValueError(f"{members} networks")
             provided = {key: str(text) for key, text in dict(meta["about"].get("code", {})).items()}
             if not math.isfinite(temperature := float(meta["about"].get("temperature", 1.0))) or temperature <= 0:
                 raise ValueError(f"a temperature of {temperature}")
@@ -122,8 +117,9 @@ class Model:
             network = _trees(path, weights, network_input, len(class_names))
         else:
             made = registry.create("backbone", name, backbone)
-            several = [_build(path, made, network_input, len(class_names)) for _ in range(members)]
-            built = several[0] if members == 1 else Ensemble(*several)
+            built = _build(path, made, network_input, len(class_names))
+            if set(weights) != set(built.state_dict()):
+                built = _around(path, registry, meta["about"], lambda: made.build(network_input, len(class_names)))
             network = _filled(path, built, weights)
         learned = network.state_dict() if name == trees.NAME else dict(network.named_parameters())
         _check_finite(path, {**learned, **transform.state_dict()})
@@ -147,6 +143,19 @@ def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_c
         raise type(error)(f"{path} is not a complete model: {error}") from None
     except Exception as error:
         raise DataError(f"{path} is not a complete model: {one_line(error)[:200]}") from None
+
+
+def _around(path: Path, registry: Registry, about: dict[str, Any], build: Callable[[], nn.Module]) -> nn.Module:
+    """Return what an estimator predicts with where that is not the backbone alone: two networks, say, or a decoder."""
+    try:
+        options = dict(about["estimator"])
+        name = str(options.pop("name"))
+        provided = {key: str(text) for key, text in dict(about.get("code", {})).items()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
+    require(registry, {key: text for key, text in provided.items() if key == f"estimator {name}"}, f"model {path}")
+    estimator: Estimator = registry.create("estimator", name, options)
+    return plain(estimator.extend_two(build) if "two_networks" in estimator.needs else estimator.extend(build()))
 
 
 def _check_fits_together(path: Path, model: Model) -> None:
@@ -208,11 +217,6 @@ def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
     network_input = list(transform_inputs(fitted.transform, data.x[:1]).shape[1:])
     registry = load_plugins().registry
     code = code_of(registry, named_in(about, registry))
-    members = list(fitted.network.members) if isinstance(fitted.network, Ensemble) else [fitted.network]
-    for network in members:
-        _check_can_be_built(network, about, registry, network_input, data.num_classes)
-    if len(members) > 1:
-        about = {**about, "networks": len(members)}
     return Model(
         network=fitted.network.cpu().eval(),
         transform=fitted.transform,
@@ -221,23 +225,6 @@ def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
         input_shape=data.input_shape,
         about={**about, "data": data.name, "network_input": network_input, "code": code},
     )
-
-
-def _check_can_be_built(
-    network: nn.Module, about: dict[str, Any], registry: Registry, network_input: list[int], num_classes: int
-) -> None:
-    """Refuse a network that is not what its backbone builds: only weights are saved, and none could take them."""
-    values = dict(about["backbone"])
-    name = values.pop("name")
-    if name == trees.NAME or not registry.has("backbone", name):
-        return
-    with torch.random.fork_rng(devices=[]):
-        fresh = registry.create("backbone", name, values).build(tuple(network_input), num_classes)
-    if fresh.state_dict().keys() != network.state_dict().keys():
-        raise ConfigError(
-            f"estimator {about['estimator']['name']} predicts by a module of its own ({type(network).__name__}), which "
-            f"cannot be saved without a pickle: choose another estimator to fit with"
-        )
 
 
 def class_names_of(data: Data) -> tuple[str, ...]:

@@ -154,7 +154,10 @@ class EstimatorContract(ComponentContract):
         if type(component).after_epoch is Estimator.after_epoch:
             not_applicable("it does not define after_epoch")
         made = make_batch(component, dtype=torch.float32)
-        state = {**made.state, "seed": torch.tensor(5)} if "seed" in component.needs else made.state
+        given = {"seed": torch.tensor(5), "all_logits": made.logits}
+        state = {**made.state, **{name: value for name, value in given.items() if name in component.needs}}
+        if component.needs >= {"all_logits", "two_networks"}:
+            state["second_all_logits"] = made.state["second_logits"]
         kept = {name: value.clone() for name, value in state.items()}
         with global_randomness_untouched(f"estimator {component.name}"):
             new, again = component.after_epoch(made.candidates, state), component.after_epoch(made.candidates, state)

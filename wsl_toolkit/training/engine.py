@@ -291,6 +291,14 @@ def frozen_running_statistics(model: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
+def all_logits(model: nn.Module, inputs: Inputs, index: Tensor) -> State:
+    """Return the logits of some of the training inputs, by the names that estimators get them by."""
+    found = {"all_logits": networks.plain(model)}
+    if isinstance(model, networks.Extended) and "two_networks" in model.needs and model.second is not None:
+        found = {"all_logits": model.network, "second_all_logits": model.second}
+    return {name: logits_of(network, inputs, index) for name, network in found.items()}
+
+
 def logits_of(model: nn.Module, inputs: Inputs, index: Tensor) -> Tensor:
     """Return the logits of some of the training inputs, in evaluation mode and without a gradient.
 

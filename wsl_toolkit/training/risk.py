@@ -175,12 +175,14 @@ class Risk(nn.Module):
         found = self.estimator.report({**self.shared(), **rows})
         return {f"estimator/{name}": float(value) for name, value in found.items()}
 
-    def after_epoch(self, index: Tensor, epoch: int, seed: Tensor, logits: Tensor | None = None) -> None:
-        """Let the estimator look at the rows of all examples of `index` at once, and take what it returns."""
+    def after_epoch(self, index: Tensor, epoch: int, seed: Tensor, logits: State | None = None) -> None:
+        """Let the estimator look at the rows of all examples of `index` at once, and take what it returns.
+
+        `logits` are those of all examples, by the names that the estimator gets them by.
+        """
         mask, rows = self.gather(index)
         state = {**self.shared(), **rows, **loop_state(self.estimator, epoch, mask.device, seed)}
-        if logits is not None:
-            state["all_logits"] = logits
+        state |= logits or {}
         owned = frozenset({*self._shared_names, *self.row_names})
         self.write_batch(look_back(self.estimator, mask, state, owned), rows)
         self.scatter(index, mask, rows)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.training.divergence import Origin
-from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, logits_of
+from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, all_logits
 from wsl_toolkit.training.evaluation import Evaluation
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
@@ -144,9 +144,8 @@ class Trainer:
         if self.risk.estimator.looks_back():
             rng = torch.Generator()
             rng.set_state(self._global_rng)
-            logits = None
-            if "all_logits" in self.risk.estimator.needs:
-                logits = logits_of(self.model, self.inputs, self.visited)
+            wanted = "all_logits" in self.risk.estimator.needs
+            logits = all_logits(self.model, self.inputs, self.visited) if wanted else None
             self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng), logits)
             self._global_rng = rng.get_state()
         if self.scheduler is not None:

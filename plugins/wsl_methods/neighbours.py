@@ -1,0 +1,162 @@
+"""Classifiers for tables that learn from candidate sets by nearest neighbours, in scikit-learn's manner.
+
+    from wsl_methods.neighbours import IPAL, PLKNN
+    IPAL().fit(X, S).predict(X_new)
+
+S is what `wsl_toolkit.sklearn.PartialLabelClassifier` takes: a 0/1 matrix, sets of classes, texts such as "cat|dog".
+
+Hüllermeier, Beringer. Learning from Ambiguously Labeled Examples. IDA 2005 (PL-kNN).
+
+    votes_j(x) = Σ_{i∈N(x)} (1 - d_i / Σ_{i'∈N(x)} d_i') 1{j ∈ s_i}     d: distances of the k nearest; all weigh 1 at 0
+
+Zhang, Yu. Solving the Partial Label Learning Problem: An Instance-Based Approach. IJCAI 2015 (IPAL).
+
+    w(x) = argmin_{w≥0} ‖x - Σ_{i∈N(x)} w_i x_i‖²
+    W_·i = w(x_i) normalised;  F ← α Wᵀ F + (1-α) P, then normalised on the sets;  P_i = 1/|s_i| on s_i;  F starts as P
+    label of a training example: argmax_j F_ij · Σ_i P_ij / Σ_i F_ij
+    prediction: argmin_j ‖x - Σ_{i∈N(x), label i = j} w_i(x) x_i‖²
+
+Read in the public code of later comparisons (Fuchs, Kalinke et al.); the papers' texts were not at hand. Settled as
+there: k = 10, α = 0.95, 100 iterations. Settled here: features are standardised unless told otherwise. Where neighbours
+outnumber features there are many best weights, of which the solver finds one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from wsl_toolkit.labels.array_sets import candidate_matrix
+
+SMALL = 1e-10
+"""Weights and masses below this count as nothing."""
+
+
+class _Neighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What both share: sets, scaling, neighbours, and predictions from scores."""
+
+    def fit(self, X: Any, y: Any) -> _Neighbours:
+        """Learn from inputs X [n, d] and candidate sets y."""
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        sets, classes = candidate_matrix(y)
+        if len(sets) != len(X):
+            raise ValueError(f"X has {len(X)} examples and y has {len(sets)} candidate sets")
+        if sets.shape[1] < 2:
+            raise ValueError(f"a classifier needs at least 2 classes, but y has 1 class: {classes[0]!r}")
+        if self.n_neighbors < 1:
+            raise ValueError(f"n_neighbors must be at least 1, not {self.n_neighbors}")
+        self.classes_, self.sets_ = classes, sets.astype(bool)
+        spread = X.std(0)
+        self.shift_ = X.mean(0) if self.scale else np.zeros(X.shape[1])
+        self.spread_ = np.where(spread > 0, spread, 1.0) if self.scale else np.ones(X.shape[1])
+        self.x_ = (X - self.shift_) / self.spread_
+        self.index_ = NearestNeighbors(n_neighbors=min(self.n_neighbors, len(X) - 1)).fit(self.x_)
+        self._learn()
+        return self
+
+    def _learn(self) -> None:
+        """Do what is to be done once."""
+
+    def _scaled(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        scaled: np.ndarray = (validate_data(self, X, dtype=np.float64, reset=False) - self.shift_) / self.spread_
+        return scaled
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return each class's share of the scores, in the order of `classes_`, [n, K]; alike where there are none."""
+        scores = self._scores(self._scaled(X))
+        total = scores.sum(1, keepdims=True)
+        shares: np.ndarray = np.where(total > SMALL, scores / np.where(total > SMALL, total, 1), 1 / scores.shape[1])
+        return shares
+
+    def _scores(self, x: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class with the highest score of every example."""
+        labels: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
+        return labels
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the covering rate; with ordinary labels, which are sets of one class, that is the accuracy."""
+        sets = candidate_matrix(y, self.classes_)[0].astype(bool)
+        covered = sets[np.arange(len(sets)), self.predict_proba(X).argmax(1)]
+        return float(np.average(covered, weights=sample_weight))
+
+
+class PLKNN(_Neighbours):
+    """The sets of the nearest neighbours vote, the nearer the more.
+
+    Parameters: `n_neighbors`, how many vote; `scale`, whether features are standardised.
+    """
+
+    def __init__(self, n_neighbors: int = 10, scale: bool = True) -> None:
+        self.n_neighbors = n_neighbors
+        self.scale = scale
+
+    def _scores(self, x: np.ndarray) -> np.ndarray:
+        distances, places = self.index_.kneighbors(x)
+        total = distances.sum(1, keepdims=True)
+        weights = np.where(total < 1e-6, 1.0, 1 - distances / np.where(total < 1e-6, 1.0, total))
+        # A single neighbour has all of the distance, and so no weight: its set is all that there is.
+        weights = np.ones_like(weights) if weights.shape[1] == 1 else weights
+        votes: np.ndarray = np.einsum("nk,nkc->nc", weights, self.sets_[places])
+        return votes
+
+
+class IPAL(_Neighbours):
+    """Labels spread among neighbours that rebuild each other; predictions by what rebuilds an example best.
+
+    Parameters: `n_neighbors`; `alpha`, how much comes from neighbours; `max_iter`, how often labels spread; `scale`,
+    whether features are standardised. Fitted: `labels_`, the training examples' labels, and `confidences_` [n, K].
+    """
+
+    def __init__(self, n_neighbors: int = 10, alpha: float = 0.95, max_iter: int = 100, scale: bool = True) -> None:
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.scale = scale
+
+    def _learn(self) -> None:
+        from scipy.sparse import csr_array
+
+        if not 0 <= self.alpha < 1:
+            raise ValueError(f"alpha must be at least 0 and below 1, not {self.alpha}")
+        places = self.index_.kneighbors(return_distance=False)
+        weights = rebuilding_weights(self.x_, self.x_[places])
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total > SMALL, total, 1)
+        n, k = places.shape
+        spread = csr_array((weights.ravel(), (np.repeat(np.arange(n), k), places.ravel())), shape=(n, n))
+        first = self.sets_ / self.sets_.sum(1, keepdims=True)
+        now = first
+        for _ in range(self.max_iter):
+            now = np.where(self.sets_, self.alpha * (spread @ now) + (1 - self.alpha) * first, 0.0)
+            now = now / now.sum(1, keepdims=True)
+        mass = now.sum(0)
+        self.confidences_ = now * np.where(mass > SMALL, first.sum(0) / np.where(mass > SMALL, mass, 1), 1)
+        self.places_ = self.confidences_.argmax(1)
+        self.labels_ = self.classes_[self.places_]
+
+    def _scores(self, x: np.ndarray) -> np.ndarray:
+        places = self.index_.kneighbors(x, return_distance=False)
+        near = self.x_[places]
+        weights = rebuilding_weights(x, near)
+        member = self.places_[places][:, :, None] == np.arange(len(self.classes_))
+        rebuilt = np.einsum("nk,nkc,nkd->ncd", weights, member, near)
+        missing = ((x[:, None] - rebuilt) ** 2).sum(2)
+        scores: np.ndarray = missing.max(1, keepdims=True) - missing
+        return scores
+
+
+def rebuilding_weights(x: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Return w ≥ 0, [n, k], that minimises ‖x - Σ w_i near_i‖² of each row x [d] and its neighbours near [k, d]."""
+    from scipy.optimize import nnls
+
+    # Row by row: the exact solver takes one problem, and iterations over all rows at once need thousands of passes
+    # where neighbours lie almost in a plane.
+    return np.stack([nnls(neighbours.T, row)[0] for row, neighbours in zip(x, near, strict=True)])
