@@ -14,7 +14,7 @@ CORE = ROOT / "wsl_toolkit"
 FIRST_PARTY = ROOT / "plugins"
 
 ROOMS = [
-    {"version", "errors", "settings", "parameters"},
+    {"version", "errors", "settings", "parameters", "needs"},
     {"system"},
     {"labels"},
     {"losses", "augmentation", "networks", "components", "hookspecs"},
