@@ -160,6 +160,15 @@ def test_a_served_endpoint_answers_raw_rows_with_class_names(wsl, served_rows):
         with pytest.raises(urllib.error.HTTPError) as refused:
             post(f"http://127.0.0.1:{port}/invocations", {"dataframe_split": {"columns": ["taille"], "data": [["x"]]}})
         assert refused.value.code == 400
+        whole = {"dataframe_split": {"columns": FEATURES, "data": [[4, 3, "plumes"]]}}
+        (row,) = post(f"http://127.0.0.1:{port}/invocations", whole)["predictions"]
+        assert row["label"] in CLASSES
+        for column, value, told in (("pelages", "plumes", "pelage"), ("pelage", "plumes", "is not a number")):
+            body = {"dataframe_split": {"columns": [*FEATURES[:2], column], "data": [[4.0, "x", value]]}}
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                post(f"http://127.0.0.1:{port}/invocations", body)
+            assert refused.value.code == 400
+            assert told in refused.value.read().decode()
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
