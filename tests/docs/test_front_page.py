@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import yaml
 from doc_pages import ROOT, blocks
 
@@ -17,12 +18,13 @@ def test_two_commands_come_first() -> None:
     assert blocks("README.md")[0].text.split("\n") == ["make demo", "make test", ""]
 
 
-def test_the_number_of_laws_is_that_of_the_registry() -> None:
+@pytest.mark.parametrize(
+    ("role", "text"), [("generator", "{} laws with exact probabilities"), ("estimator", "| methods | {}: ")]
+)
+def test_the_numbers_of_laws_and_methods_are_those_of_the_registry(role: str, text: str) -> None:
     registry = load_plugins().registry
-    own = [
-        n for n in registry.names("generator") if registry.entry("generator", n).owner.distribution == OWN_DISTRIBUTION
-    ]
-    assert f"{len(own)} laws with exact probabilities" in README
+    own = [n for n in registry.names(role) if registry.entry(role, n).owner.distribution == OWN_DISTRIBUTION]
+    assert text.format(len(own)) in README
 
 
 def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
