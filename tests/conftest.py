@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,6 +45,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     named = os.environ.get("WSL_DATA_DIR")
     config.stash[DATA_DIR] = Path(named).expanduser().resolve() if named else None
 
