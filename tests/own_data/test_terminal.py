@@ -36,7 +36,7 @@ def shown_on_a_terminal(home: Path, *arguments: object) -> str:
 @pytest.mark.parametrize(
     ("command", "texts"),
     [
-        (("audit", "--json"), ["reading", "counting", "testing the sets", "0/4", "2/4"]),
+        (("audit", "--json"), ["reading", "counting", "testing the sets", "0/5", "2/5"]),
         (("fit", "--out", "m", "--no-track", "--json", *FIT), ["reading", "trial 1/1", "3/3"]),
     ],
 )

@@ -38,9 +38,10 @@ def risk(estimator: str | Estimator, candidates: Any, *, weights: Any = None, **
     `estimator` is a name or a component, `parameters` are the named one's own. `candidates` are `CandidateSets`, a 0/1
     matrix [n, K], or a list of sets of class numbers; `weights` [n] say how much each example counts.
     """
+    method = make_component("estimator", estimator, parameters)
     sets = as_candidates(candidates)
     counts = None if weights is None else as_weights(weights, len(sets), "risk")
-    return PartialLabelRisk(make_component("estimator", estimator, parameters), sets, counts)
+    return PartialLabelRisk(method, sets, counts)
 
 
 class PartialLabelRisk(Risk):

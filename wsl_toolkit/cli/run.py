@@ -151,7 +151,8 @@ def run(**options: Any) -> None:
         if ranks is not None and not ranks.leads:
             runner.follow(registry, ranks)
             return
-        with progress(quiet=is_quiet(), show=_shown_at_once(options)) as listener:
+        shown = _ShownAtOnce(options)
+        with progress(quiet=is_quiet(), show=shown) as listener:
             result = runner.run(
                 registry=registry,
                 listener=listener,
@@ -159,15 +160,26 @@ def run(**options: Any) -> None:
                 ranks=ranks,
                 **_request(options, config, listener),
             )
+    if shown.failure is not None:
+        raise shown.failure
     if options["as_json"]:
         print_json(result.to_dict())
 
 
-def _shown_at_once(options: dict[str, Any]) -> Callable[[RunResult], None]:
-    """Return what shows a person the result as soon as training has ended."""
-    if options["as_json"] or is_quiet():
-        return lambda result: None
-    return lambda result: _show(result, options["tracking_uri"])
+class _ShownAtOnce:
+    """Shows a person the result as soon as training has ended; output that fails waits until the run is complete."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.wanted = not options["as_json"] and not is_quiet()
+        self.tracking_uri = options["tracking_uri"]
+        self.failure: BaseException | None = None
+
+    def __call__(self, result: RunResult) -> None:
+        try:
+            if self.wanted:
+                _show(result, self.tracking_uri)
+        except (OSError, SystemExit) as error:  # rich exits where a pipe is closed
+            self.failure = error
 
 
 def _request(options: dict[str, Any], config: RunConfig | None, listener: Silent) -> dict[str, Any]:

@@ -13,6 +13,7 @@ PUBLIC_MODULES: dict[str, tuple[str, ...] | None] = {
     "wsl_toolkit.data.formats.paths": ("locate", "reading"),
     "wsl_toolkit.data.formats.readers": ("Csv", "ImageFolder", "OpenMl", "Parquet", "Xlsx"),
     "wsl_toolkit.hookspecs": None,
+    "wsl_toolkit.labels.array_sets": ("candidate_matrix",),
     "wsl_toolkit.losses": None,
     "wsl_toolkit.networks": None,
     "wsl_toolkit.plugins": ("load_plugins",),
