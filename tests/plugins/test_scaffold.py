@@ -22,6 +22,7 @@ from wsl_toolkit.components import ROLES
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import HOOKS, load
 from wsl_toolkit.plugins.scaffold import TEMPLATE, Names
+from wsl_toolkit.testing import EstimatorContract
 
 PROJECTS = {kind: f"wsl-fresh-{kind}" for kind in ROLES}
 
@@ -72,7 +73,9 @@ def test_an_installed_plugin_is_checked_by_name(environment: Environment, projec
     found = json.loads(done.stdout)
     assert found["distribution"] == PROJECTS["estimator"]
     checks = {check["name"].removesuffix("[fresh-estimator]"): check for check in found["checks"]}
-    assert len(checks) == len(found["checks"]) == 15
+    contract = [name for name in dir(EstimatorContract) if name.startswith("test_")]
+    assert sorted(checks) == sorted(contract)
+    assert len(found["checks"]) == len(checks)
     assert checks["test_the_gradient_is_that_of_the_loss"]["outcome"] == "passed"
     looking_back = checks["test_looking_back_is_pure_and_returns_state_that_was_declared"]
     assert looking_back["outcome"] == "not applicable"
@@ -97,9 +100,10 @@ def test_a_checkout_is_checked_in_place_of_the_installed_version_and_its_faults_
     finally:
         source.write_text(sound)
     assert done.returncode == 1
-    fault = "4 inputs of shape (3, 32, 32) gave (4, 7), not (4, 2)"
-    assert f"failed  backbone fresh-backbone: inputs become one logit a class: {fault}" in done.stdout
-    assert "ok      backbone fresh-backbone: the seed rules the initialisation" in done.stdout
+    fault = "4 inputs of shape (3, 8, 8) gave (4, 7), not (4, 2)"
+    assert "backbone fresh-backbone: held to the project's own contract class" in done.stdout
+    assert "7 of the project's 10 own tests passed, 3 failed" in done.stdout
+    assert f"failed  own test: inputs become one logit a class: {fault}" in done.stdout
     assert "failed  own test: the number of parameters is that of two layers" in done.stdout
     assert re.search(r"^\d+ passed, [1-9]\d* failed", done.stdout, re.M)
 
