@@ -39,7 +39,7 @@ lint: $(READY)
 docs: $(READY)
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python docs/generate_reference.py
-	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
