@@ -31,6 +31,7 @@ from wsl_toolkit.studies.store import StudyFolder  # noqa: E402
 METHODS = ("ppl", "cc", "lw", "supervised")
 WIDTH, TABLE_WIDTH = 1400, 1900
 PORT = 5390
+CELLS = "from tags where key = 'wsl.key' and value like 'cell:%'"
 STUDY = """
 name = "four-settings"
 title = "Four ways to draw candidate sets"
@@ -94,13 +95,15 @@ def run_half(folder: Path, study: str) -> None:
 
 
 def is_half_done(folder: Path, study: str) -> bool:
-    """Return whether the store has the numbers of some of a study's cells, and some cells are not complete."""
+    """Return whether the store has the numbers of half of a study's cells, and some cells are not complete."""
     described, database = StudyFolder(folder / "wsl-runs", study), folder / "wsl-runs" / "mlflow.db"
     if not described.exists or not database.exists():
         return False
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as store:
-        (shown,) = store.execute("select count(*) from latest_metrics where key = 'trials' and value > 0").fetchone()
-    if not shown:
+        (cells,) = store.execute(f"select count(*) {CELLS}").fetchone()
+        shown_cells = f"key = 'trials' and value > 0 and run_uuid in (select run_uuid {CELLS})"
+        (shown,) = store.execute(f"select count(*) from latest_metrics where {shown_cells}").fetchone()
+    if 2 * shown < cells or not shown:
         return False
     states = study_states(described.read_study(), described, load_plugins().registry)
     return not all(state.done for state in states)

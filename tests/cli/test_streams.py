@@ -92,6 +92,36 @@ def test_ctrl_c_while_a_c_extension_runs_python_ends_with_130(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (130, "Error: stopped by Ctrl-C\n")
 
 
+SWALLOWED = """
+import os
+import signal
+import sys
+from wsl_toolkit.cli import __main__, main
+from wsl_toolkit.errors import TrackingError
+
+def interrupted(context):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+    except KeyboardInterrupt as error:
+        error.__traceback__ = None
+    raise TrackingError("the store cannot be used: a module is half imported")
+
+main.get_command(None, "list").invoke = interrupted
+main.get_command = lambda context, name, command=main.get_command(None, "list"): command
+sys.argv = ["wsl", "list"]
+__main__.wsl()
+"""
+
+
+def test_ctrl_c_that_an_import_swallowed_is_still_what_ended_the_command(tmp_path: Path) -> None:
+    (tmp_path / "interrupted_wsl.py").write_text(SWALLOWED)
+    command = [sys.executable, "-m", "interrupted_wsl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "Error: stopped by Ctrl-C\n")
+
+
 @pytest.mark.parametrize("arguments", [["run", "--resume"], ["run", "--config"], ["study", "run"], ["predict", "m"]])
 def test_a_name_that_is_too_long_is_the_users_mistake(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +132,7 @@ def test_a_name_that_is_too_long_is_the_users_mistake(
     assert len(done.output) < 1000
 
 
+@pytest.mark.system
 def test_the_interface_opens_on_a_locked_store_and_explains_one_that_cannot_be_read(tmp_path: Path) -> None:
     from wsl_toolkit.errors import TrackingError
     from wsl_toolkit.runs.tracking.runs_table import runs_page

@@ -38,6 +38,7 @@ def check_kills(place: Path, seed: int, kills: int) -> None:
             assert "FINISHED" in {status for (status,) in found.execute("select status from runs")}
 
 
+@pytest.mark.system
 def test_kills_in_the_first_three_seconds_of_an_empty_folder_leave_a_store_that_works(tmp_path: Path) -> None:
     check_kills(tmp_path, 28, 3)
 

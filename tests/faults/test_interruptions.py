@@ -46,6 +46,7 @@ def test_a_stopped_run_says_killed_leaves_a_checkpoint_and_goes_on_to_the_same_b
     assert_same_run(workspace, reference)
 
 
+@pytest.mark.system
 def test_a_parent_goes_on_with_the_trials_that_were_interrupted(
     workspace: Path, reference: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -29,6 +29,8 @@ from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system.processes import Process
 from wsl_toolkit.training.engine import EpochRecord
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def server(workspace: Path) -> Iterator[Server]:

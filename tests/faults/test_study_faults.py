@@ -23,6 +23,8 @@ from tests.waiting import until
 from wsl_toolkit.runs.tracking.runs_table import table_numbers
 from wsl_toolkit.studies.tracking import KEY
 
+pytestmark = pytest.mark.system
+
 SMALL: dict[str, Any] = {
     "name": "small",
     "trials": 2,

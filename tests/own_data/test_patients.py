@@ -37,6 +37,7 @@ def test_the_messy_files_are_messy(files):
     assert marked.startswith(b"\xef\xbb\xbf")
 
 
+@pytest.mark.system
 def test_every_form_gives_the_same_model_to_the_bit_and_the_same_predictions(wsl, files):
     assert len(set(patients.fit_all(files, "quick").values())) == 1
     clean = files[0].with_suffix(".model")

@@ -44,13 +44,17 @@ def test_a_changed_signature_changes_the_surface(generator: ModuleType, monkeypa
     assert generator.surface_id(generator.surface()) != before
 
 
+@pytest.fixture(scope="module")
+def public(generator: ModuleType) -> set[str]:
+    return set(generator.surface().replace("class ", "").replace("(", " ").replace(":", " ").split())
+
+
 def sources() -> list[Path]:
     return sorted([*(ROOT / "plugins").rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_built_ins_and_examples_use_the_public_surface_alone(generator: ModuleType, path: Path) -> None:
-    public = set(generator.surface().replace("class ", "").replace("(", " ").replace(":", " ").split())
+def test_built_ins_and_examples_use_the_public_surface_alone(public: set[str], path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wsl_toolkit"):
             names = {f"{node.module}.{alias.name}" for alias in node.names}

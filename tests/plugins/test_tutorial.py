@@ -46,6 +46,7 @@ def test_the_tutorial_works_as_printed(environment: Environment, tmp_path: Path)
     assert (tmp_path / "wsl-set-brier" / "wsl-runs" / "studies" / "set-brier-against-ppl" / "report").is_dir()
 
 
+@pytest.mark.system
 def test_the_page_on_contracts_works_as_printed(tmp_path: Path) -> None:
     for page in ("hooks/wsl_register_estimators.md", "contracts.md"):
         for block in blocks(PAGES / page):

@@ -59,6 +59,7 @@ def histories(states: list[CellState]) -> list[dict[str, list[float]]]:
     return searched + [result.history for state in states for result in state.finished]
 
 
+@pytest.mark.system
 def test_a_study_killed_in_the_middle_of_a_job_goes_on_from_its_last_checkpoint_to_the_same_bits(
     long: dict[str, Any], run_in: Callable[..., list[CellState]], tmp_path: Path, epochs_trained: list[int]
 ) -> None:

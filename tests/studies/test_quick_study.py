@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.usefixtures("fresh_database")
 def test_paper_table_3_quick_is_a_real_study(tmp_path: Path) -> None:

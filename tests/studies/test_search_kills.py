@@ -22,6 +22,8 @@ from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.reading import read_study
 from wsl_toolkit.studies.store import StudyFolder
 
+pytestmark = pytest.mark.system
+
 MOMENTS = (("epoch", "1"), ("result", "1"), ("result", "3"))
 """Within the first training, when its first result is written, and on the way from the search to the trials."""
 SAMPLED = {"lr": {"low": 0.01, "high": 0.5, "log": True}, "weight_decay": [1e-4, 1e-2]}

@@ -20,6 +20,8 @@ from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.tracking import KEY, experiment_name
 
+pytestmark = pytest.mark.system
+
 PATIENCE = 240
 
 

@@ -18,7 +18,8 @@ from click.shell_completion import CompletionItem
 from wsl_toolkit.cli.common import add_common_options, is_verbose
 from wsl_toolkit.cli.console import printable
 from wsl_toolkit.cli.streams import guarded
-from wsl_toolkit.errors import WslError, did_you_mean, one_line
+from wsl_toolkit.errors import InterruptedRunError, WslError, did_you_mean, one_line
+from wsl_toolkit.system.signals import ctrl_c_was_pressed, remembering_ctrl_c
 
 
 class CliError(click.ClickException):
@@ -86,7 +87,7 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run with standard streams that may fail, and start no process that reads code in the working directory."""
-        with guarded(), _safe_path():
+        with guarded(), _safe_path(), remembering_ctrl_c():
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -94,8 +95,6 @@ class LazyGroup(click.Group):
         start = time.perf_counter()
         try:
             return super().invoke(ctx)
-        except WslError as error:
-            raise _told(error, CliError(str(error), error.exit_code)) from error
         except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except (KeyboardInterrupt, click.Abort):
@@ -109,15 +108,20 @@ class LazyGroup(click.Group):
                 click.echo(_cost(time.perf_counter() - start), err=True)
 
 
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C is behind an error: a library that is broken off in its import may raise anything."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+def _was_interrupted(error: BaseException) -> bool:
+    """Return whether Ctrl-C is behind an error that does not say so: an interrupted import may raise anything."""
+    if isinstance(error, InterruptedRunError):
+        return False
+    behind: BaseException | None = error
+    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+        behind = behind.__cause__ or behind.__context__
+    return behind is not None or ctrl_c_was_pressed()
 
 
 def _explained(error: Exception) -> CliError:
-    """Return what the system has against a request, or the confession of a defect."""
+    """Return our own error as a line, what the system has against a request, or the confession of a defect."""
+    if isinstance(error, WslError):
+        return CliError(str(error), error.exit_code)
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.ENAMETOOLONG:
         return CliError(f"{str(error.filename)[:60]!r}… is too long for a file's name: choose a shorter one", 2)  # type: ignore[attr-defined]

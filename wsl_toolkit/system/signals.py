@@ -12,6 +12,7 @@ from types import FrameType
 from wsl_toolkit.errors import InterruptedRunError
 
 HEARD = (signal.SIGINT, signal.SIGTERM)
+_pressed = False
 
 
 class StopRequest:
@@ -59,3 +60,34 @@ def listening() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def remembering_ctrl_c() -> Iterator[None]:
+    """Remember Ctrl-C beside raising KeyboardInterrupt, as Python does by itself.
+
+    A library that is interrupted while it is imported may swallow the exception, and then raises anything at all:
+    `ctrl_c_was_pressed` tells what was behind it.
+    """
+    global _pressed
+    _pressed = False
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        global _pressed
+        _pressed = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ctrl_c_was_pressed() -> bool:
+    """Return whether Ctrl-C interrupted the command that `remembering_ctrl_c` surrounds."""
+    return _pressed
