@@ -124,11 +124,11 @@ def interface(folder: Path, experiment: str) -> Iterator[str]:
             server.terminate()
 
 
-def shoot(browser: Any, name: str, height: int = 820) -> None:
-    """Save what is seen, cut to a size that a page can show."""
+def shoot(browser: Any, name: str, height: int = 820, first: str = "body") -> None:
+    """Save what is seen from an element on, cut to a size that a page can show."""
     browser.set_window_size(WIDTH, height)
     wait_for(lambda: browser.execute_script("return document.readyState") == "complete", "the page")
-    browser.execute_script("window.scrollTo(0, 0)")
+    browser.execute_script(f"document.querySelector({first!r}).scrollIntoView()")
     browser.save_screenshot(str(HERE / "images" / name))
     print(f"  {name}")
 
@@ -161,6 +161,8 @@ def main() -> None:
             browser.get(page.as_uri())
             see_text(browser, text)
             shoot(browser, name, 1000)
+            if page == report:
+                shoot(browser, "report-panels.png", 1000, "figure")
 
 
 def look_at_table(browser: Any, link: str, name: str, *texts: str, first: bool = False) -> None:

@@ -33,7 +33,7 @@ LONGEST_VALUE = 40
 
 NAME_COLUMN, NAME_WIDTH = "attributes.`Run Name`", 260
 NARROWEST, WIDTH_OF_A_LETTER, PADDING = 72, 8, 28
-WIDE = {"generator": 130}
+WIDE = {"method": 116, "generator": 130}
 """Columns whose values are longer than what they are called."""
 SHOWN_RUNS = 1000
 """So many of the newest runs say which parameters of generators have a column."""
