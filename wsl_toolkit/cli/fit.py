@@ -123,6 +123,12 @@ def _show(out: Path, fitted: Fitted, report: HeldOut, run_id: str | None) -> Non
     if report.calibration_error is not None and report.calibration_error_before is not None:
         before, after = report.calibration_error_before, report.calibration_error
         rows["calibration error before, after"] = f"{before:.4f}, {after:.4f}"
+    if fitted.change is not None:
+        rows["mean set size before, after the transform"] = (
+            f"{fitted.change.size_before:.2f}, {fitted.change.size_after:.2f}"
+        )
+        if fitted.change.true_label_kept is not None:
+            rows["true labels that the transform kept"] = f"{fitted.change.true_label_kept:.4f}"
     rows["time"] = f"{fitted.seconds:.1f} s"
     for name, value in rows.items():
         table.add_row(name, value)

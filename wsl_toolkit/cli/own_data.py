@@ -86,7 +86,7 @@ def chooser(place: int = 0, *, trains: bool = False) -> Callable[[Sequence[str]]
         if len(paths) > place:
             chosen.append(("", sources.reader_of(Path(paths[place]), registry)))
         if trains:
-            for role in ("estimator", "backbone"):
+            for role in ("estimator", "backbone", "transform"):
                 name = peek(args, f"--{role}") or (DEFAULT_COMPONENTS[role] if role == "backbone" else None)
                 if name is not None and not name.startswith(SKLEARN):
                     chosen.append((f"{role}-", registry.get(role, name)))
@@ -195,6 +195,9 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Which network, or sklearn:HistGradientBoostingClassifier for trees.  "
                      f"[default: by the data; {DEFAULT_COMPONENTS['backbone']} if its training is told]",
                      shell_complete=component_names("backbone")),
+        click.option("--transform", metavar="NAME",
+                     help="What happens to candidate sets before they are learned from (see `wsl list transform`).  "
+                     "[default: nothing]", shell_complete=component_names("transform")),
         click.option("--use-known-labels", is_flag=True,
                      help="Learn from known true labels, too, except those of the examples held out for the report."),
         click.option("--calibrate/--no-calibrate", default=True, show_default=True,
@@ -240,6 +243,7 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
         load_plugins().registry,
         estimator=estimator,
         backbone=chosen_component(options, "backbone"),
+        transform=chosen_component(options, "transform"),
         **{key: options[key] for key in keys},
         **more,
     )

@@ -36,6 +36,8 @@ class Change:
 
     size_before: float
     """The mean size of the sets as they were."""
+    size_after: float
+    """The mean size of what the transform made of them."""
     true_label_kept: float | None
     """The share of the examples whose set held the true label and still does; None where no label is known."""
 
@@ -108,8 +110,7 @@ def make_problem(
             if isinstance(scaled.train, Tensor)
             else transform_inputs(scaled.transform, data.x, parts.train)
         )
-        sets = _transformed(transform, x, before, seed)
-        change = _change(before, sets, labels.train)
+        sets, change = transformed(transform, x, before, seed, labels.train)
     return Problem(
         train_x=scaled.train,
         train_candidates=sets,
@@ -206,8 +207,10 @@ def _candidates(
     return sets.named(data.class_names)
 
 
-def _transformed(transform: Transform, x: Tensor, before: CandidateSets, seed: int) -> CandidateSets:
-    """Return what a transform makes of candidate sets; refuse what is not one set for each example."""
+def transformed(
+    transform: Transform, x: Tensor, before: CandidateSets, seed: int, labels: Tensor | None
+) -> tuple[CandidateSets, Change]:
+    """Return what a transform makes of candidate sets, one for each example, and how they changed by known labels."""
     with torch.random.fork_rng(devices=[]):
         sets = transform.apply(x, before, stream(seed, "transform"))
     if not isinstance(sets, CandidateSets):
@@ -217,7 +220,7 @@ def _transformed(transform: Transform, x: Tensor, before: CandidateSets, seed: i
             f"transform {transform.name} must return {len(before)} sets of {before.num_classes} classes, not "
             f"{len(sets)} of {sets.num_classes}: to leave an example out, give it the full set"
         )
-    return sets.named(before.class_names)
+    return sets.named(before.class_names), _change(before, sets, labels)
 
 
 def _change(before: CandidateSets, after: CandidateSets, labels: Tensor | None) -> Change:
@@ -226,7 +229,7 @@ def _change(before: CandidateSets, after: CandidateSets, labels: Tensor | None) 
     if labels is not None and bool((known := (labels >= 0).nonzero().flatten()).numel()):
         had, has = (_holds(sets, labels, known) for sets in (before, after))
         kept = float(has[had].double().mean()) if bool(had.any()) else None
-    return Change(size_before=before.mean_size, true_label_kept=kept)
+    return Change(size_before=before.mean_size, size_after=after.mean_size, true_label_kept=kept)
 
 
 def _holds(sets: CandidateSets, labels: Tensor, index: Tensor) -> Tensor:

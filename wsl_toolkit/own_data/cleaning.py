@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.problem import Change
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.own_data import fitting
-from wsl_toolkit.own_data.audit.report import known_labels
+from wsl_toolkit.own_data.learning import known_labels
 from wsl_toolkit.own_data.model_file import class_names_of
 from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, review
 from wsl_toolkit.plugins.registry import Registry
@@ -47,6 +48,8 @@ class Cleaned:
     """Whether the label is the true one that the user gave, and asked to use, [n]."""
     review: Review
     """How each label may be wrong, and the examples' places in the lists for review."""
+    changes: tuple[Change, ...] = ()
+    """What a transform made of the sets that each fold's model learned from, where there was one."""
 
     @property
     def rank(self) -> Tensor:
@@ -72,9 +75,12 @@ def clean(
     confidence, covered = torch.empty(n), torch.empty(n)
     log_odds = torch.empty(n, dtype=torch.float64)
     label, predicted = torch.empty(n, dtype=torch.int64), torch.empty(n, dtype=torch.int64)
+    changes = []
     for number in range(folds):
         others, held_out = (fold != number).nonzero().flatten(), (fold == number).nonzero().flatten()
         fitted = fitting.fit(data, registry, options, others, listener, stop)
+        if fitted.change is not None:
+            changes.append(fitted.change)
         logits = fitted.logits(data.x, held_out)
         mask = candidates.mask(held_out).cpu()
         share = candidate_confidence(logits, mask)
@@ -96,6 +102,7 @@ def clean(
         fold=fold,
         kept=kept,
         review=review(log_odds, confidence),
+        changes=tuple(changes),
     )
 
 
@@ -145,12 +152,24 @@ def summarise(data: Data, found: Cleaned) -> dict[str, Any]:
         baseline = most_frequent_candidate(candidates)
         summary["accuracy"] = float((found.label[known] == labels[known]).double().mean())
         summary["accuracy_of_most_frequent_candidate"] = float((baseline[known] == labels[known]).double().mean())
+    if found.changes:
+        summary |= _changed(found.changes)
     right = torch.full((len(data.x),), math.nan)
     if labels is not None and known is not None:
         right[known] = (found.label[known] == labels[known]).float()
     losses = -found.covered.double().clamp(min=TINY).log()
     summary["remarks"] = remarks(losses, candidates.mask().cpu(), found.confidence, right)
     return summary
+
+
+def _changed(changes: tuple[Change, ...]) -> dict[str, float | None]:
+    """Return what a transform made of the sets, on average over the folds."""
+    kept = [change.true_label_kept for change in changes if change.true_label_kept is not None]
+    return {
+        "mean_set_size": sum(change.size_before for change in changes) / len(changes),
+        "mean_set_size_transformed": sum(change.size_after for change in changes) / len(changes),
+        "true_labels_kept": sum(kept) / len(kept) if kept else None,
+    }
 
 
 def most_frequent_candidate(candidates: CandidateSets) -> Tensor:

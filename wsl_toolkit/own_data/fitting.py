@@ -16,15 +16,24 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Backbone, Estimator
+from wsl_toolkit.components import Backbone, Estimator, Transform
 from wsl_toolkit.data.dataset import Data, transform_inputs
+from wsl_toolkit.data.problem import Change
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
-from wsl_toolkit.own_data.audit.report import known_labels
 from wsl_toolkit.own_data.choices import DECAYS, FORESTS, RATES, Choice, NetworkChoice, Plan, Size, TreesChoice, plan
 from wsl_toolkit.own_data.held_out import HeldOut, evaluate
-from wsl_toolkit.own_data.learning import SELECTED_BY, Learner, Listener, Quiet, judge, make_own_problem, own_candidates
+from wsl_toolkit.own_data.learning import (
+    SELECTED_BY,
+    Learner,
+    Listener,
+    Quiet,
+    judge,
+    known_labels,
+    make_own_problem,
+    own_candidates,
+)
 from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
@@ -50,6 +59,8 @@ class FitOptions:
     estimator: Estimator
     backbone: Backbone | None = None
     """The network; None: by the data."""
+    transform: Transform | None = None
+    """What happens to the sets that are learned from; held-out ones stay as they are."""
     trees: bool = False
     """Whether gradient-boosted trees are the one thing to try."""
     budget: str = "normal"
@@ -111,6 +122,8 @@ class Fitted:
     left_out: tuple[tuple[str, str], ...] = ()
     """What was not tried, and why."""
     seconds: float = 0.0
+    change: Change | None = None
+    """What a transform made of the sets that the model learned from; evaluation alone reads it."""
 
     @property
     def training(self) -> Training | None:
@@ -133,6 +146,7 @@ def options_for(
     *,
     estimator: tuple[str, dict[str, Any]],
     backbone: tuple[str, dict[str, Any]] | None = None,
+    transform: tuple[str, dict[str, Any]] | None = None,
     **chosen: Any,
 ) -> FitOptions:
     """Return options with components made from their names and parameter values.
@@ -143,7 +157,13 @@ def options_for(
         backbone = (DEFAULT_COMPONENTS["backbone"], {})
     grows = backbone is not None and backbone[0] == trees.NAME
     network = None if backbone is None or grows else registry.create("backbone", *backbone)
-    return FitOptions(estimator=registry.create("estimator", *estimator), backbone=network, trees=grows, **chosen)
+    return FitOptions(
+        estimator=registry.create("estimator", *estimator),
+        backbone=network,
+        transform=None if transform is None else registry.create("transform", *transform),
+        trees=grows,
+        **chosen,
+    )
 
 
 def means_a_network(chosen: Mapping[str, Any]) -> bool:
@@ -173,7 +193,7 @@ def fit_and_report(
         learner = _learner(data, registry, options, listener, stop)
         choice = _for_size(fitted.choice, options, len(everything))
         ((made,),) = learner.fit([choice], [(everything, everything[:0])])
-        fitted = attrs.evolve(fitted, network=made.network, transform=made.transform, choice=choice)
+        fitted = attrs.evolve(fitted, network=made.network, transform=made.transform, choice=choice, change=made.change)
     return fitted, report
 
 
@@ -208,7 +228,13 @@ def fit(
     if not len(folds[0][1]) or (len(todo.choices) == 1 and not options.watches and not options.calibrate):
         choice = _unwatched(_for_size(todo.choices[0], options, len(index)))
         ((made,),) = learner.fit([choice], [(index, nothing)])
-        return Fitted(network=made.network, transform=made.transform, choice=choice, seconds=time.monotonic() - began)
+        return Fitted(
+            network=made.network,
+            transform=made.transform,
+            choice=choice,
+            seconds=time.monotonic() - began,
+            change=made.change,
+        )
     judged = judge(learner.fit(todo.choices, parts), candidates, [held for _, held in parts], options.calibrate)
     best = min(judged, key=lambda each: each.loss)
     if len(folds) > 1:
@@ -233,6 +259,7 @@ def fit(
         tried=tuple(each.to_dict() for each in judged),
         left_out=todo.left_out,
         seconds=time.monotonic() - began,
+        change=made.change,
     )
 
 
@@ -243,6 +270,7 @@ def _learner(
         data=training_data(data, options),
         registry=registry,
         estimator=options.estimator,
+        transform=options.transform,
         seed=options.seed,
         listener=listener or Quiet(),
         stop=stop,
@@ -331,6 +359,10 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
             "backbone": {"name": choice.name, **values_of(choice.backbone)},
         }
         training = choice.training.to_dict()
+    if options.transform is not None:
+        made["transform"] = {"name": options.transform.name, **values_of(options.transform)}
+    if fitted.change is not None:
+        made["sets"] = attrs.asdict(fitted.change)
     return {
         **made,
         "training": training,

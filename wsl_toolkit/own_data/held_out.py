@@ -11,7 +11,7 @@ from torch import Tensor
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration
-from wsl_toolkit.own_data.audit.report import known_labels
+from wsl_toolkit.own_data.learning import known_labels
 from wsl_toolkit.training import formulas
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.components import Estimator
+from wsl_toolkit.components import Estimator, Transform
 from wsl_toolkit.data.dataset import Data, transform_inputs
-from wsl_toolkit.data.problem import CleanLabels, Problem
+from wsl_toolkit.data.problem import Change, CleanLabels, Problem, transformed
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
@@ -57,12 +57,14 @@ class Learner:
     registry: Registry
     estimator: Estimator
     seed: int
+    transform: Transform | None = None
+    """What happens to a training part's sets before anything learns from them."""
     listener: Listener = attrs.field(factory=Quiet)
     stop: StopRequest | None = None
 
     def fit(self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]) -> list[list[Made]]:
         """Return each choice fitted on each part: [parts][choices]; the second index of a part is held out."""
-        problems = [make_own_problem(self.data, part, held_out) for part, held_out in parts]
+        problems = [self._problem(part, held_out) for part, held_out in parts]
         if any(len(problem.train_candidates.labelled()) == 0 for problem in problems):
             raise DataError("every training example has all classes as candidates: there is nothing to learn from")
         networks = [choice for choice in choices if isinstance(choice, NetworkChoice)]
@@ -77,6 +79,18 @@ class Learner:
             ]
             found.append(made)
         return found
+
+    def _problem(self, part: Tensor, held_out: Tensor) -> Problem:
+        """Return the learning problem of a part; how many known labels the transform kept is counted for the report."""
+        problem = make_own_problem(self.data, part, held_out)
+        if self.transform is None:
+            return problem
+        assert isinstance(problem.train_x, Tensor)
+        labels = known_labels(self.data)
+        known = None if labels is None else labels[part]
+        with attributed(self.registry, "transform", self.transform.name):
+            sets, change = transformed(self.transform, problem.train_x, problem.train_candidates, self.seed, known)
+        return attrs.evolve(problem, train_candidates=sets, change=change)
 
     def _train(self, choices: Sequence[NetworkChoice], problem: Problem, listener: Listener) -> list[Trained]:
         """Train every network; those that differ in their rates alone are one stack."""
@@ -114,7 +128,12 @@ class Learner:
             counts=problem.weights,
         )
         return Made(
-            choice=choice, network=grown.ensembles[-1], transform=problem.transform, logits=grown.watched, grown=grown
+            choice=choice,
+            network=grown.ensembles[-1],
+            transform=problem.transform,
+            logits=grown.watched,
+            grown=grown,
+            change=problem.change,
         )
 
 
@@ -128,6 +147,8 @@ class Made:
     logits: tuple[Tensor, ...]
     """Of the held-out examples: a network's, or the trees' after each stage."""
     grown: trees.Grown | None = None
+    change: Change | None = None
+    """What a transform made of the sets that it learned from."""
 
     def at(self, stage: int, choice: Choice) -> Made:
         """Return it as it was after a stage."""
@@ -142,7 +163,7 @@ def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
     logits = predict(network, problem.validation_x.to(device)).cpu()
     if trained.error is not None:
         logits = torch.full_like(logits, math.nan)
-    return Made(choice=choice, network=network, transform=problem.transform, logits=(logits,))
+    return Made(choice=choice, network=network, transform=problem.transform, logits=(logits,), change=problem.change)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -228,3 +249,9 @@ def own_candidates(data: Data) -> CandidateSets:
     if data.candidates is None:
         raise ConfigError(f"{data.name} has no candidate sets: name the column or the variable that holds them")
     return data.candidates
+
+
+def known_labels(data: Data) -> Tensor | None:
+    """Return the true labels that are known, -1 elsewhere, or None if there is none."""
+    labels = data.y if data.y is not None else data.known_y
+    return labels if labels is not None and bool((labels >= 0).any()) else None

@@ -17,6 +17,7 @@ from wsl_toolkit.own_data.audit.checks import Check, Verdict, checks_of_labels, 
 from wsl_toolkit.own_data.audit.counting import Counts, count
 from wsl_toolkit.own_data.audit.posterior import out_of_fold_posterior
 from wsl_toolkit.own_data.audit.recommend import Recommendation, recommend
+from wsl_toolkit.own_data.learning import known_labels
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.settings import Setting
 from wsl_toolkit.system.random_streams import stream
@@ -129,12 +130,6 @@ def best_estimator(
     """Return the estimator to fit with, chosen on candidate sets alone: true labels may not select anything."""
     blind = attrs.evolve(data, y=None, known_y=None, annotators=())
     return audit(blind, registry, seed=seed, on_step=on_step).best_estimator
-
-
-def known_labels(data: Data) -> Tensor | None:
-    """Return the true labels that are known, -1 elsewhere, or None if there is none."""
-    labels = data.y if data.y is not None else data.known_y
-    return labels if labels is not None and bool((labels >= 0).any()) else None
 
 
 def plain_words(counts: Counts, degree: float | None, verdicts: dict[Setting, tuple[Verdict, str]]) -> list[str]:
