@@ -363,13 +363,17 @@ class Optimizer(Component):
 
 @attrs.frozen(kw_only=True)
 class Scheduler(Component):
-    """How the learning rate changes from epoch to epoch."""
+    """How the learning rate changes from epoch to epoch, or from step to step."""
 
     role: ClassVar[str] = "scheduler"
 
     @abstractmethod
     def make(self, optimizer: torch.optim.Optimizer, epochs: int) -> LRScheduler | None:
         """Return torch's schedule, stepped after each of so many epochs; None for a constant learning rate."""
+
+    def by_step(self) -> bool:
+        """Return whether it is stepped after each batch; then `make` is told the number of steps, not of epochs."""
+        return False
 
 
 @attrs.define(kw_only=True, eq=False, slots=False)

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import tomli_w
 from click.testing import CliRunner
 
 import wsl_toolkit as wsl
 from wsl_toolkit.cli import main
-from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.errors import ConfigError, DataError
 
 PARTS: dict[str, Any] = {
     "name": "tiny",
@@ -93,6 +94,17 @@ def test_it_is_run_in_parts_shared_with_the_command_and_never_done_twice(
     assert list(curves["epoch"]) == [1, 2] * 4
     assert {"seed", "method", "test/accuracy", "train/risk"} <= set(curves)
     assert len(study.pairs()) == 1
+    theirs = pd.DataFrame({"dataset": "digits", "method": ["PPL", "lw"], "test_accuracy_percent": [50.0, 60.0]})
+    theirs.to_csv(here / "theirs.csv", index=False)
+    beside = study.against(theirs, within=100)
+    pd.testing.assert_frame_equal(beside, study.against("theirs.csv", within=100))
+    assert list(beside["verdict"]) == ["within 100 points", "not run"]
+    assert beside.loc[0, "ours"] == pytest.approx(100 * means["ppl"])
+    assert beside.loc[0, "difference"] == pytest.approx(100 * means["ppl"] - 50)
+    with pytest.raises(DataError, match="the frame of published numbers has no column 'method'"):
+        study.against(theirs.drop(columns="method"))
+    with pytest.raises(ConfigError, match="within must be a number of points from 0 to 100, not nan"):
+        study.against(theirs, within=float("nan"))
     study.figure("accuracy").savefig(here / "accuracy.png")
     with pytest.raises(ConfigError, match=r"no figure 'acuracy'\. Did you mean 'accuracy'"):
         study.figure("acuracy")

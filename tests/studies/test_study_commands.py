@@ -65,6 +65,15 @@ def test_a_study_from_its_file_to_its_report(wsl: Any, small: dict[str, Any], tm
     beside = wsl("report", "small", "--format", "markdown", "--against", "theirs.csv").stdout
     assert "beside published numbers" in beside
     assert "| 90.00 |" in beside
+    assert (
+        "| within 100 points |"
+        in wsl("report", "small", "--format", "markdown", "--against", "theirs.csv", "--within", "100").stdout
+    )
+    listed = wsl("report", "small", "--format", "csv", "--against", "theirs.csv").stdout
+    assert listed.startswith("source,protocol,dataset,sets,network,method,published,")
+    assert json.loads(wsl("report", "small", "--json", "--against", "theirs.csv").stdout)["against"][0]["trials"] > 0
+    assert "--within goes with --against" in wsl("report", "small", "--within", "2").stderr
+    assert wsl("report", "small", "--against", "theirs.csv", "--within", "nan").exit_code == 2
     Path("theirs.csv").write_text("dataset,method,test_accuracy_percent\nmnist,cc,90\n")
     assert "none of the 1 numbers" in wsl("report", "small", "--against", "theirs.csv").stderr
     assert wsl("report", "small", "--against", "nothing.csv").exit_code == 2

@@ -151,7 +151,7 @@ def test_what_cannot_be_stacked_is_trained_one_by_one_and_that_is_said(
     assert all(state.done for state in states)
     assert {result.plan["stacked"] for state in states for result in state.finished} == {1}
     said = capsys.readouterr().err
-    assert said.count("only sgd steps many models at once") == 1
+    assert said.count("only sgd, adam and adamw step many models at once") == 1
 
 
 def test_nothing_is_searched_where_there_is_no_space(small: dict[str, Any], run_in: Run) -> None:

@@ -29,6 +29,7 @@ def make_trainer() -> MakeTrainer:
         problem: tuple[Any, CandidateSets] | None = None,
         optimizer: str = "sgd",
         scheduler: str | None = None,
+        schedule: dict[str, Any] | None = None,
         lr: float = 0.05,
         weight_decay: float = 1e-3,
         batch_size: int = 32,
@@ -42,15 +43,19 @@ def make_trainer() -> MakeTrainer:
         )
         torch.manual_seed(seed + 1)
         chosen = make_optimizer(optimizer, model.parameters(), lr, weight_decay)
-        return Trainer(
+        by_step = schedule is not None and schedule.get("every") == "step"
+        trainer = Trainer(
             model=model,
             risk=Risk(estimator(method) if isinstance(method, str) else method, candidates),
             inputs=x,
             optimizer=chosen,
-            scheduler=make_scheduler(scheduler, chosen, epochs),
+            scheduler=None if by_step else make_scheduler(scheduler, chosen, epochs, schedule),
             batch_size=batch_size,
             shuffle=torch.Generator().manual_seed(seed + 2),
             **{"evaluate": lambda model, risk: {}, **options},
         )
+        if by_step:
+            trainer.schedule_steps(make_scheduler(scheduler, chosen, epochs * trainer.steps_per_epoch, schedule))
+        return trainer
 
     return make

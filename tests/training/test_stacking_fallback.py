@@ -15,7 +15,7 @@ from wsl_toolkit import Estimator, Kind, Setting, State
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.losses import cross_entropy
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.training.stacking import group, why_not
+from wsl_toolkit.training.stacking import group, why_it_does_not_pay, why_not
 from wsl_toolkit.training.trainer import Trainer
 
 
@@ -157,8 +157,35 @@ def test_dropout_draws_from_each_models_own_stream_and_so_trains_alone(make_trai
 
 
 def test_other_optimisers_train_one_by_one(make_trainer: MakeTrainer) -> None:
-    trainers = [make_trainer(optimizer="adam", lr=lr) for lr in (0.1, 0.01)]
-    assert why_not(trainers) == "only sgd steps many models at once"
+    trainers = [make_trainer(optimizer="rmsprop", lr=lr) for lr in (0.1, 0.01)]
+    assert why_not(trainers) == "only sgd, adam and adamw step many models at once"
+    mixed = [make_trainer(optimizer=name) for name in ("adam", "adamw")]
+    assert why_not(mixed) == "only sgd, adam and adamw step many models at once"
+
+
+def test_adam_steps_large_models_one_by_one(make_trainer: MakeTrainer) -> None:
+    for width, reason in ((100, None), (20_000, "Adam's step of so many weights (100,005) is faster model by model")):
+        problem = inputs_and_candidates(n=20, d=width)
+        pair = [make_trainer(optimizer="adam", lr=lr, problem=problem) for lr in (0.1, 0.01)]
+        assert why_it_does_not_pay(pair) == reason
+        plain = [make_trainer(optimizer="sgd", lr=lr, problem=problem) for lr in (0.1, 0.01)]
+        assert why_it_does_not_pay(plain) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("amsgrad", True, "nesterov, dampening, amsgrad and maximisation are for one model at a time"),
+        ("betas", (0.8, 0.999), "betas differs between the models"),
+        ("eps", 1e-6, "eps differs between the models"),
+    ],
+)
+def test_an_adam_that_differs_trains_alone(make_trainer: MakeTrainer, name: str, value: object, reason: str) -> None:
+    problem = inputs_and_candidates()
+    trainers = [make_trainer(optimizer="adam", lr=lr, problem=problem) for lr in (0.1, 0.01)]
+    assert why_not(trainers) is None
+    trainers[1].optimizer.param_groups[0][name] = value
+    assert why_not(trainers) == reason
 
 
 def test_asking_leaves_the_trainers_as_they_were(make_trainer: MakeTrainer) -> None:

@@ -80,15 +80,28 @@ def test_seeds_are_trained_as_one_stack_and_each_as_if_it_were_alone(
         assert (each.candidates_hash, each.mean_size) == (alone.candidates_hash, alone.mean_size)
 
 
+def test_seeds_share_a_stack_of_adams_whose_cycle_goes_from_step_to_step(
+    problems: Callable[[int], Problem],
+) -> None:
+    cycle = {"every": "step", "momentum": "cycled"}
+    given: dict[str, Any] = {"optimizer": "adam", "scheduler": "one-cycle", "scheduler_options": cycle, "lr": 0.05}
+    together = train([a_job(problems(seed), seed, **given) for seed in (0, 1)])
+    assert [each.stacked for each in together] == [2, 2]
+    (alone,) = train([a_job(problems(1), 1, **given)])
+    assert_close(together[1], alone)
+    (by_epoch,) = train([a_job(problems(1), 1, **given | {"scheduler_options": {}})])
+    assert curves(by_epoch) != curves(alone)
+
+
 def test_jobs_that_cannot_be_stacked_are_trained_one_by_one_and_the_reason_is_said(
     problems: Callable[[int], Problem],
 ) -> None:
     notes: list[str] = []
-    jobs = [a_job(problems(0), optimizer="adam", lr=lr) for lr in (0.01, 0.001)]
+    jobs = [a_job(problems(0), optimizer="rmsprop", lr=lr) for lr in (0.01, 0.001)]
     found = train(jobs, note=notes.append)
     assert [each.stacked for each in found] == [1, 1]
-    assert notes == ["2 models train one by one: only sgd steps many models at once"]
-    assert why_one_by_one(jobs) == "only sgd steps many models at once"
+    assert notes == ["2 models train one by one: only sgd, adam and adamw step many models at once"]
+    assert why_one_by_one(jobs) == "only sgd, adam and adamw step many models at once"
     assert why_one_by_one([a_job(problems(0), lr=lr) for lr in (0.1, 0.01)]) is None
 
 

@@ -21,6 +21,14 @@ from wsl_toolkit.studies.driver import study_states
 from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.reading import find_values, make_quick
 from wsl_toolkit.studies.report import build, numbers
+from wsl_toolkit.studies.report.against import (
+    WITHIN,
+    against_rows,
+    check_within,
+    compare,
+    parse_published,
+    read_published,
+)
 from wsl_toolkit.studies.status import HOME, started_study, status_row
 from wsl_toolkit.studies.store import StudyFolder, known_studies
 from wsl_toolkit.studies.work import OldResults, Part, Workers, carry_out, prepare
@@ -186,6 +194,21 @@ class Study:
     def pairs(self) -> pd.DataFrame:
         """Return a row a pair of methods in each setting: mean difference and p-values."""
         return _frame(numbers.pair_rows(self.description, self._states()))
+
+    def against(self, published: str | Path | pd.DataFrame, *, within: float = WITHIN) -> pd.DataFrame:
+        """Return published accuracies beside ours: a row each, with the difference and a verdict on it.
+
+        They are a CSV file, or a frame, with the columns dataset, method and test_accuracy_percent and, where they are
+        known, standard_deviation, standard_error, sets, protocol and source. Accuracies that are at most `within`
+        points apart count as met; what this study has not run says so.
+        """
+        check_within(within)
+        theirs = (
+            read_published(Path(published))
+            if isinstance(published, str | Path)
+            else parse_published(published.to_csv(index=False), "the frame of published numbers")
+        )
+        return _frame(against_rows(compare(self.description, self._states(), theirs), within))
 
     def figure(self, name: str = "accuracy") -> Any:
         """Return a figure of the report: accuracy, risk, risk-spread, critical-difference, search-01 and so on."""

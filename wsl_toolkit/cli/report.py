@@ -20,7 +20,12 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
 
 @click.command("report")
 @click.argument("study", metavar="NAME", shell_complete=started_studies)
-@click.option("--format", "form", type=click.Choice(FORMATS), help="One format; CSV has a row for each trial.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="One format; CSV has a row for each trial, or, with --against, for each published number.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -32,20 +37,37 @@ FORMATS = ("terminal", "markdown", "latex", "csv", "html")
     metavar="FILE.csv",
     help="Published accuracies to put beside the study's: columns dataset, method, test_accuracy_percent.",
 )
+@click.option(
+    "--within",
+    type=float,
+    metavar="POINTS",
+    help="With --against: how many points apart two accuracies may be to be called the same; 3 if not given.",
+)
 @force_option
 @json_option
-def report(study: str, form: str | None, out: Path | None, against: Path | None, force: bool, as_json: bool) -> None:
+def report(
+    study: str,
+    form: str | None,
+    out: Path | None,
+    against: Path | None,
+    within: float | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Show a study's accuracy, risk, rank and selection tables, as far as it has come."""
     from wsl_toolkit.cli.report_tables import print_report
     from wsl_toolkit.studies.codes import other_code
     from wsl_toolkit.studies.driver import study_states
-    from wsl_toolkit.studies.report.against import read_published
+    from wsl_toolkit.studies.report.against import WITHIN, check_within, read_published
     from wsl_toolkit.studies.report.build import as_plain, as_text, build_report, write_report
     from wsl_toolkit.studies.status import started_study
     from wsl_toolkit.system.files import write_atomically
 
     if as_json and (form is not None or out is not None):
         raise click.UsageError("--json prints the tables: leave --format and --out away")
+    if within is not None and against is None:
+        raise click.UsageError("--within goes with --against FILE.csv: there is nothing to compare with")
+    bound = check_within(WITHIN if within is None else within)
     form = form_of(form, out)
     if out is not None:
         check = output_paths.check_folder if form is None else output_paths.check_file
@@ -54,8 +76,9 @@ def report(study: str, form: str | None, out: Path | None, against: Path | None,
     published = read_published(against) if against is not None else []
     registry = load_plugins().registry
     states = study_states(description, folder, registry)
-    built = build_report(description, states, published, other_code(states, folder, registry))
-    if published and not any(table.key == "against" for table in built.tables):
+    other = other_code(states, folder, registry)
+    built = build_report(description, states, published, other, bound)
+    if published and not any(row["trials"] for row in built.against):
         click.echo(
             f"note: none of the {len(published)} numbers of {against} is of this study's data and methods", err=True
         )

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from wsl_toolkit.augmentation import AUGMENTATIONS
-from wsl_toolkit.components import Backbone, Component, Estimator
+from wsl_toolkit.components import Backbone, Component, Estimator, Scheduler
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.data.problem import Problem, training_candidates
 from wsl_toolkit.errors import ConfigError, PluginError
@@ -56,9 +57,7 @@ def make_trainer(
         "model": model,
         "inputs": inputs,
         "optimizer": optimizer,
-        "scheduler": make_scheduler(
-            training.scheduler, optimizer, training.epochs, training.scheduler_options, training.warmup_epochs
-        ),
+        "scheduler": None if _schedule_by_step(training) else _make_scheduler(training, optimizer),
         "batch_size": training.batch_size,
         "shuffle": stream(seed, "shuffling"),
         "evaluate": evaluation(problem, device),
@@ -68,7 +67,8 @@ def make_trainer(
     weights = None if problem.weights is None else problem.weights.to(device)
     if ranks is None:
         width = _feature_width(estimator, model, problem, device)
-        return Trainer(risk=Risk(estimator, candidates.to(device), weights=weights, feature_width=width), **parts)
+        own = Risk(estimator, candidates.to(device), weights=weights, feature_width=width)
+        return _scheduled(Trainer(risk=own, **parts), training)
     ranks.agree("candidate sets", candidates.content_hash)
     if problem.weights is not None:
         ranks.agree("weights", hashlib.sha256(problem.weights.double().numpy().tobytes()).hexdigest())
@@ -80,7 +80,7 @@ def make_trainer(
         index=ranks.rows_of(ranks.rank, len(candidates)),
         feature_width=_feature_width(estimator, model, problem, device),
     ).to(device)
-    return ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts)
+    return _scheduled(ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts), training)
 
 
 def _plan(
@@ -173,6 +173,27 @@ def _make_optimizer(training: Training, model: nn.Module) -> torch.optim.Optimiz
     )
 
 
+def _schedule(training: Training) -> Scheduler:
+    return construct(schedule_class(training.scheduler), training.scheduler_options, f"scheduler {training.scheduler}")
+
+
+def _schedule_by_step(training: Training) -> bool:
+    return _schedule(training).by_step()
+
+
+def _make_scheduler(training: Training, optimizer: torch.optim.Optimizer, steps: int = 1) -> LRScheduler | None:
+    """Return the schedule of a training whose epochs have so many steps, or one if it is stepped after each epoch."""
+    epochs, warmup = training.epochs * steps, training.warmup_epochs * steps
+    return make_scheduler(training.scheduler, optimizer, epochs, training.scheduler_options, warmup)
+
+
+def _scheduled(trainer: Trainer, training: Training) -> Trainer:
+    """Return a trainer with a schedule that is stepped after each batch, if that is what was asked for."""
+    if _schedule_by_step(training):
+        trainer.schedule_steps(_make_scheduler(training, trainer.optimizer, trainer.steps_per_epoch))
+    return trainer
+
+
 def check_training(training: Training) -> None:
     """Refuse a device, an optimiser, a schedule or a metric that does not exist, before anything is recorded.
 
@@ -180,7 +201,7 @@ def check_training(training: Training) -> None:
     """
     choose_device(training.device)
     construct(options_class(training.optimizer), training.optimizer_options)
-    construct(schedule_class(training.scheduler), training.scheduler_options, f"scheduler {training.scheduler}")
+    _schedule(training)
     if training.warmup_epochs >= training.epochs:
         raise ConfigError(f"--warmup-epochs {training.warmup_epochs} leaves none of {training.epochs} epochs to train")
     monitored(training.monitor)

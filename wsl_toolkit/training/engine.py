@@ -84,6 +84,8 @@ class Loop:
         self._forward = plan.prepare(model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.watch = divergence.Watch(self._single)
+        self.after_step: Callable[[], None] | None = None
+        """What follows each of the optimiser's steps: a schedule that does not wait for the epoch's end."""
         self.unchecked = True
         """Whether the first batch, on which the components' contracts are checked, is yet to come."""
 
@@ -225,6 +227,8 @@ class Loop:
         self.optimizer.step()
         if isinstance(self.model, networks.Extended):
             self.model.after_step()
+        if self.after_step is not None:
+            self.after_step()
 
     def _counted(self, objective: Tensor) -> Tensor:
         """Return what this process adds to the batch's loss."""

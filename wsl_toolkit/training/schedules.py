@@ -1,4 +1,4 @@
-"""Learning-rate schedules by name, stepped after each epoch and spread over the whole run.
+"""Learning-rate schedules by name, stepped after each epoch, or each batch, and spread over the whole run.
 
 A schedule is a frozen class of `param()` fields, which become `--scheduler-<field>` and keys of a `[scheduler]` table.
 Those below are the toolkit's own; plugins register more.
@@ -92,25 +92,43 @@ class Exponential(Scheduler):
 
 @attrs.frozen(kw_only=True)
 class OneCycle(Scheduler):
-    """Up to the learning rate, then down to almost nothing, along cosines (Smith and Topin 2018); momentum stays."""
+    """Up to the learning rate, then down to almost nothing, along cosines (Smith and Topin 2018).
+
+    Stepped after each batch, with momentum that is cycled, it is torch's OneCycleLR as most codes use it.
+    """
 
     name: ClassVar[str] = "one-cycle"
     rise: float = param(0.3, help="the share of the run in which the learning rate rises", gt=0, lt=1)
     start: float = param(0.04, help="the first learning rate as a share of the highest", gt=0, le=1)
     final: float = param(4e-6, help="the last learning rate as a share of the highest", gt=0, le=1)
+    every: str = param("epoch", help="after what it is stepped", choices=("epoch", "step"))
+    momentum: str = param(
+        "kept",
+        help="whether the momentum (Adam's first beta) stays, or goes from 0.95 to 0.85 and back as the rate rises",
+        choices=("kept", "cycled"),
+    )
+
+    def by_step(self) -> bool:
+        """Return whether it is stepped after each batch."""
+        return self.every == "step"
 
     def make(self, optimizer: Optimizer, epochs: int) -> LRScheduler | None:
-        """Return OneCycleLR, stepped after each epoch."""
+        """Return OneCycleLR."""
         from torch.optim.lr_scheduler import OneCycleLR
 
+        cycled = self.momentum == "cycled"
+        if cycled and not {"momentum", "betas"} & optimizer.defaults.keys():
+            name = type(optimizer).__name__.lower()
+            raise ConfigError(f"one-cycle: optimiser {name} has no momentum to cycle: leave momentum = cycled out")
         return OneCycleLR(
             optimizer,
             max_lr=[group["lr"] for group in optimizer.param_groups],
-            total_steps=epochs + 1,  # torch counts the first rate as a step, which no epoch has taken yet
+            # The last step has the last rate. Of epochs, which are few, the one behind the last has it.
+            total_steps=epochs if self.by_step() else epochs + 1,
             pct_start=self.rise,
             div_factor=1 / self.start,
             final_div_factor=self.start / self.final,
-            cycle_momentum=False,
+            cycle_momentum=cycled,
         )
 
 

@@ -20,6 +20,7 @@ from wsl_toolkit.training.distributed.checkpoints import SharedCheckpoints
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.jobs import JobListener, Trained, TrainingJob, TrialOutcome
 from wsl_toolkit.training.stacking import group, models_that_fit, why_it_does_not_pay, why_not
+from wsl_toolkit.training.stacking.optimiser import ONLY_THESE, STACKED
 from wsl_toolkit.training.stopping import BestEpoch
 from wsl_toolkit.training.team import Member, Team
 from wsl_toolkit.training.trainer import Trainer
@@ -127,8 +128,8 @@ def why_never_stacked(job: TrainingJob) -> str | None:
         return f"estimator {job.estimator.name} needs {', '.join(beyond)}"
     if job.training.augmentation != "none" and not job.estimator.has_views():
         return "each sees augmented copies of its own"
-    if job.training.optimizer != "sgd":
-        return "only sgd steps many models at once"
+    if job.training.optimizer not in STACKED:
+        return ONLY_THESE
     return None
 
 

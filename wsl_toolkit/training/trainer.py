@@ -73,6 +73,8 @@ class Trainer:
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.evaluate = evaluate
+        self.by_step = False
+        """Whether the schedule is stepped after each batch, not after each epoch."""
         self.stop = stop
         self.nan_ends = nan_ends
         self.epoch = 0
@@ -148,9 +150,19 @@ class Trainer:
             logits = all_logits(self.model, self.inputs, self.visited) if wanted else None
             self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng), logits)
             self._global_rng = rng.get_state()
-        if self.scheduler is not None:
+        if self.scheduler is not None and not self.by_step:
             self.scheduler.step()
         self.epoch += 1
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many steps an epoch has."""
+        return sum(len(chunk.batches) for chunk in self._loop.cut(self.visited))
+
+    def schedule_steps(self, scheduler: torch.optim.lr_scheduler.LRScheduler | None) -> None:
+        """Follow a schedule from step to step."""
+        self.scheduler, self.by_step = scheduler, scheduler is not None
+        self._loop.after_step = None if scheduler is None else scheduler.step
 
     def own_tensors(self) -> None:
         """Give up shared memory: what a stack left as views of its tensors becomes the trainer's own.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import attrs
@@ -9,8 +11,8 @@ import pytest
 from shown_study import NASTY
 
 from wsl_toolkit.errors import DataError
-from wsl_toolkit.studies.report.against import Published, against_table, read_published
-from wsl_toolkit.studies.report.build import Report, as_text, build_report
+from wsl_toolkit.studies.report.against import Published, against_table, compare, read_published
+from wsl_toolkit.studies.report.build import Report, as_plain, as_text, build_report, write_report
 from wsl_toolkit.studies.report.statistics import estimate
 from wsl_toolkit.studies.report.tables import Table, by_seed
 
@@ -28,28 +30,77 @@ def test_published_numbers_stand_beside_ours(report: Report, tmp_path: Path) -> 
         HEADER
         + '"A paper, 2020",theirs,Digits,C-C,90.5,1.25\n'
         + "Another,other,digits,cc,88,\n"
-        + "A paper,theirs,mnist,cc,99,\n",
+        + "A paper,theirs,mnist,cc,99,\n"
+        + "A paper,theirs,mnist,lw,98,\n"
+        + "A paper,theirs,digits,unheard-of,97,\n",
         encoding="utf-8",
     )
     table = shown(report, read_published(file))
-    assert [row[3].text for row in table.rows] == ["=CC"] * 4  # two settings, two sources
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["method"].text for row in rows] == ["=CC"] * 4 + ["unheard-of"]  # two settings, two sources
     wanted = estimate(list(by_seed(report.states[1], "test/accuracy").values()))
-    first = dict(zip(table.columns, table.rows[0], strict=True))
+    first = rows[0]
     assert (first["dataset"].text, first["sets"].text, first["network"].text) == ("digits", "α = 0.9", "linear")
     assert (first["protocol"].text, first["source"].text) == ("theirs", "A paper, 2020")
     assert first["published"].text == "90.50 (sd 1.25)"
     assert first["ours"].text == wanted.show(2, 100)
     assert first["difference"].value == pytest.approx(100 * wanted.mean - 90.5)
     assert first["difference"].text == f"{100 * wanted.mean - 90.5:+.2f}"
-    assert table.rows[1][7].text == "88.00"
-    assert "1 of 3 published numbers have no counterpart" in table.note
+    assert rows[1]["published"].text == "88.00"
+    assert [rows[-1][name].text for name in ("ours", "difference", "verdict")] == ["–", "–", "not run"]
+    assert "Not run here, with the number of published accuracies: mnist (2)." in table.note
+
+
+def test_verdicts_are_by_the_points_that_are_given(report: Report) -> None:
+    ours = 100 * estimate(list(by_seed(report.states[1], "test/accuracy").values())).mean
+    near = Published(dataset="digits", method="cc", accuracy=ours - 2, sets="α = 0.9")
+    far = attrs.evolve(near, accuracy=ours - 4)
+    for within, verdicts, summary in (
+        (3.0, ["within 3 points", "more than 3 points higher"], "Within 3 points: 1 of 2 comparisons, 1 methods"),
+        (4.0, ["within 4 points"] * 2, "Within 4 points: 2 of 2 comparisons, 1 methods at least once (cc)."),
+        (0.5, ["more than 0.5 points higher"] * 2, "Within 0.5 points: 0 of 2 comparisons."),
+    ):
+        table = against_table(report.study, report.states, [near, far], within)
+        assert [row[-1].text for row in table.rows] == verdicts
+        assert summary in table.note
+    higher = attrs.evolve(near, accuracy=min(100.0, ours + 3.5))
+    (each,) = compare(report.study, report.states, [higher])
+    assert each.verdict(0.25) == "more than 0.25 points lower"
+
+
+def test_columns_that_nobody_filled_in_are_left_out(report: Report) -> None:
+    table = against_table(report.study, report.states, [Published(dataset="digits", method="cc", accuracy=90.0)])
+    assert table.columns == ("dataset", "sets", "network", "method", "published", "ours", "difference", "verdict")
+    assert table.labels == 4
+
+
+def test_csv_json_and_the_folder_hold_a_row_for_each_published_number(report: Report, tmp_path: Path) -> None:
+    published = [Published(dataset=d, method=m, accuracy=50.0) for d, m in (("digits", "cc"), ("mnist", "cc"))]
+    built = build_report(report.study, report.states, published, within=1)
+    text = as_text(built, "csv")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [(row["dataset"], row["trials"]) for row in rows] == [("digits", "3"), ("digits", "3"), ("mnist", "0")]
+    wanted = 100 * estimate(list(by_seed(report.states[1], "test/accuracy").values())).mean
+    assert float(rows[0]["ours"]) == pytest.approx(wanted)
+    assert float(rows[0]["difference"]) == pytest.approx(wanted - 50)
+    assert (rows[2]["ours"], rows[2]["difference"], rows[2]["verdict"]) == ("", "", "not run")
+    assert rows[0]["method"] == "'=CC"  # no spreadsheet takes it for a formula
+    plain = json.loads(json.dumps(as_plain(built)))
+    assert [row["verdict"] for row in plain["against"]][2] == "not run"
+    assert plain["against"][0]["ours"] == pytest.approx(wanted)
+    written = write_report(built, tmp_path / "all")
+    assert (tmp_path / "all" / "against.csv") in written
+    assert (tmp_path / "all" / "against.csv").read_text() == text
+    for form in ("markdown", "latex", "html"):
+        assert "more than 1 points higher" in as_text(built, form)
+    assert as_text(build_report(report.study, report.states), "csv").startswith("dataset,generator,")
 
 
 def test_a_way_of_labelling_is_matched_where_it_is_named(report: Report) -> None:
     number = Published(dataset="digits", method="cc", accuracy=90.0)
     for sets, count in (("", 2), ("α = 0.7", 1), ("mcl-skewed", 2), ("mcl-skewed(alpha=0.9)", 1), ("flip", 0)):
-        table = against_table(report.study, report.states, [attrs.evolve(number, sets=sets)])
-        assert len(table.rows) == count
+        compared = compare(report.study, report.states, [attrs.evolve(number, sets=sets)])
+        assert sum(each.ours is not None for each in compared) == count
 
 
 def test_published_names_cannot_leave_their_cells(report: Report) -> None:

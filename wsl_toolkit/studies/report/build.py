@@ -15,7 +15,7 @@ from wsl_toolkit.studies.cells import CellState
 from wsl_toolkit.studies.codes import OtherCode, codes_of
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
-from wsl_toolkit.studies.report.against import Published, against_table
+from wsl_toolkit.studies.report.against import WITHIN, Published, against_rows, against_table, compare
 from wsl_toolkit.studies.report.pairs import pair_tables
 from wsl_toolkit.studies.report.protocol import protocol_table
 from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
@@ -43,6 +43,8 @@ class Report:
     tables: tuple[Table, ...]
     other_code: OtherCode = attrs.field(factory=OtherCode)
     """Which of the results the code that is installed now did not make."""
+    against: tuple[dict[str, Any], ...] = ()
+    """A row for each published number that the study is compared with."""
 
     @property
     def title(self) -> str:
@@ -73,17 +75,27 @@ def build_report(
     states: Sequence[CellState],
     published: Sequence[Published] = (),
     other_code: OtherCode | None = None,
+    within: float = WITHIN,
 ) -> Report:
-    """Make the tables of whatever is there, with published numbers beside ours where they are given."""
+    """Make the tables of whatever is there, with published numbers beside ours where they are given.
+
+    A verdict says which of them are `within` so many points.
+    """
     tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
     if published:
-        tables.insert(1, against_table(study, states, published))
+        tables.insert(1, against_table(study, states, published, within))
     tables += pair_tables(study, states)
     tables += [t for t in (rank_table(study, states), selection_table(study, states)) if t is not None]
     tables = [table for table in tables if table.rows]
     if tables:
         tables.append(protocol_table(study, states))
-    return Report(study=study, states=tuple(states), tables=tuple(tables), other_code=other_code or OtherCode())
+    return Report(
+        study=study,
+        states=tuple(states),
+        tables=tuple(tables),
+        other_code=other_code or OtherCode(),
+        against=tuple(against_rows(compare(study, states, published), within)),
+    )
 
 
 def build_figures(report: Report) -> dict[str, Any]:
@@ -103,13 +115,13 @@ def build_figures(report: Report) -> dict[str, Any]:
 
 
 def as_text(report: Report, form: str) -> str:
-    """Return the report as markdown, latex, csv or html."""
+    """Return the report as markdown, latex, csv or html; CSV has a row for each trial, or each published number."""
     if form == "markdown":
         return formats.markdown(report.title, report.standing, report.tables)
     if form == "latex":
         return formats.latex(report.title, report.standing, report.tables)
     if form == "csv":
-        return numbers.trials_csv(report.states)
+        return numbers.csv_text(report.against) if report.against else numbers.trials_csv(report.states)
     return page.html_page(report.title, report.standing, report.tables, _images(build_figures(report)))
 
 
@@ -130,6 +142,8 @@ def as_plain(report: Report) -> dict[str, Any]:
     ]
     about: dict[str, Any] = {"study": report.study.name, "title": report.title, "complete": report.complete}
     about["other_code"] = attrs.asdict(report.other_code)
+    if report.against:
+        about["against"] = list(report.against)
     return {**about, "cells": [_cell_numbers(state) for state in report.states], "tables": tables}
 
 
@@ -176,6 +190,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         "search.csv": numbers.search_csv(report.states),
         "pairs.csv": numbers.pairs_csv(report.study, report.states),
     }
+    if report.against:
+        texts["against.csv"] = numbers.csv_text(report.against)
     for name, text in texts.items():
         write_atomically(folder / name, text)
     pictures = [folder / f"{name}.{suffix}" for name in drawn for suffix in ("png", "svg", "pdf")]

@@ -60,7 +60,7 @@ def trial_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
 
 def trials_csv(states: Sequence[CellState]) -> str:
     """Return the rows of all trials."""
-    return _csv(trial_rows(states))
+    return csv_text(trial_rows(states))
 
 
 def search_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def search_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
 
 def search_csv(states: Sequence[CellState]) -> str:
     """Return the rows of all searches."""
-    return _csv(search_rows(states))
+    return csv_text(search_rows(states))
 
 
 def pair_rows(study: Study, states: Sequence[CellState]) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def pair_rows(study: Study, states: Sequence[CellState]) -> list[dict[str, Any]]
 
 def pairs_csv(study: Study, states: Sequence[CellState]) -> str:
     """Return the rows of all pairs."""
-    return _csv(pair_rows(study, states))
+    return csv_text(pair_rows(study, states))
 
 
 def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accuracy", "train/risk")) -> str:
@@ -112,7 +112,7 @@ def curves_csv(states: Sequence[CellState], metrics: Sequence[str] = ("test/accu
                     row[f"{name}_mean"] = round(found.mean, 7)
                     row[f"{name}_stderr"] = "" if found.stderr is None else round(found.stderr, 7)
             rows.append(row)
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def trial_curve_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
@@ -138,10 +138,10 @@ def trial_curve_rows(states: Sequence[CellState]) -> list[dict[str, Any]]:
 
 def trial_curves_csv(states: Sequence[CellState]) -> str:
     """Return the rows of all trials and epochs."""
-    return _csv(trial_curve_rows(states))
+    return csv_text(trial_curve_rows(states))
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as CSV under the union of their columns, in the order of first appearance."""
     columns = list(dict.fromkeys(name for row in rows for name in row)) or list(WHERE)
     buffer = io.StringIO()

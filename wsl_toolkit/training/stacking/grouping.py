@@ -6,17 +6,21 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+import torch
 from torch import nn
 
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.training.plan import forward_operations
-from wsl_toolkit.training.stacking.optimiser import why_not_sgd
+from wsl_toolkit.training.stacking.optimiser import why_not_together
 from wsl_toolkit.training.stacking.rehearsal import why_estimators_cannot, why_network_cannot
 from wsl_toolkit.training.stacking.stack import share_order
 from wsl_toolkit.training.trainer import Trainer
 
 PAYS_BELOW = 2e8
 """Floating-point operations of one model's step: above, its matrix products alone keep the processor busy."""
+
+ADAM_PAYS_BELOW = 2**16
+"""Weights of a model: above, torch's fused step of each model alone beats Adam's six passes over all of them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +49,7 @@ def why_not(trainers: Sequence[Trainer]) -> str | None:
         reason = _why_not_one(trainer)
         if reason:
             return reason
-    reason = why_not_sgd([trainer.optimizer for trainer in trainers])
+    reason = why_not_together([trainer.optimizer for trainer in trainers])
     if reason:
         return reason
     estimators = [trainer.risk.estimator for trainer in trainers]
@@ -59,6 +63,9 @@ def why_it_does_not_pay(trainers: Sequence[Trainer]) -> str | None:
     first = trainers[0]
     if any(isinstance(module, nn.modules.conv._ConvNd) for module in first.model.modules()):
         return "convolutions of many models are no faster together"
+    weights = sum(parameter.numel() for parameter in first.model.parameters())
+    if weights > ADAM_PAYS_BELOW and not isinstance(first.optimizer, torch.optim.SGD):
+        return f"Adam's step of so many weights ({weights:,}) is faster model by model"
     operations = 3 * first.batch_size * forward_operations(first.model, first.inputs)
     if operations > PAYS_BELOW:
         return f"a step of one model ({operations / 1e6:,.0f} million operations) is large enough to be efficient alone"
@@ -67,7 +74,9 @@ def why_it_does_not_pay(trainers: Sequence[Trainer]) -> str | None:
 
 def models_that_fit(trainer: Trainer, memory: int | None = None) -> int:
     """Return how many models like this one fit into `memory` bytes (half of what is free), at least one."""
-    weights = 3 * sum(parameter.numel() for parameter in trainer.model.parameters())
+    # The gradient, and what the optimiser keeps: SGD one number for each weight, Adam two.
+    copies = 3 if isinstance(trainer.optimizer, torch.optim.SGD) else 4
+    weights = copies * sum(parameter.numel() for parameter in trainer.model.parameters())
     state = 2 * sum(buffer.numel() for buffer in trainer.risk.buffers())
     examples = trainer.inputs.chunk_length(trainer.batch_size) * int(np.prod(trainer.inputs.shape))
     available = memory if memory is not None else free_memory() // 2
@@ -118,6 +127,7 @@ def _signature(trainer: Trainer) -> str:
         trainer.batch_size,
         trainer.epoch,
         trainer.step,
+        trainer.by_step,
         f"{estimator.__module__}.{estimator.__qualname__}",
         trainer.risk.row_names,
         len(trainer.risk.candidates),

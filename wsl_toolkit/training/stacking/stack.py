@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import attrs
@@ -18,7 +19,7 @@ from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.first_batch import Single
 from wsl_toolkit.training.plan import choose_plan
 from wsl_toolkit.training.stacking.network import StackedNetwork
-from wsl_toolkit.training.stacking.optimiser import StackedSGD
+from wsl_toolkit.training.stacking.optimiser import stacked_optimiser
 from wsl_toolkit.training.stacking.risk import StackedRisk
 from wsl_toolkit.training.trainer import Outcome, PartialEpoch, Trainer, never
 
@@ -77,13 +78,15 @@ class Stack:
         first = trainers[0]
         self.trainers = trainers
         self.own_orders = not share_order(trainers)
+        self._warned = False
+        """Whether schedules have taken a first step, at which they may warn."""
         plan = choose_plan(
             first.model, first.inputs, first.plan.device, batch_size=first.batch_size, models=len(trainers)
         )
         parameters = [dict(trainer.model.named_parameters()) for trainer in trainers]
         self.network = StackedNetwork([trainer.model for trainer in trainers], own_inputs=self.own_orders)
         self.risk = StackedRisk([trainer.risk for trainer in trainers], own_orders=self.own_orders)
-        self.optimizer = StackedSGD(
+        self.optimizer = stacked_optimiser(
             self.network.stacked_parameters(), [trainer.optimizer for trainer in trainers], parameters
         )
         self._loop = StackLoop(
@@ -94,6 +97,8 @@ class Stack:
             batch_size=first.batch_size,
             plan=attrs.evolve(first.plan, threads=plan.threads),
         )
+        if first.by_step:
+            self._loop.after_step = self._follow_schedules
         for trainer in trainers:
             trainer.stacked = len(trainers)
 
@@ -113,14 +118,21 @@ class Stack:
                 order = begun.order[:, m] if self.own_orders else begun.order
                 trainer.partial = PartialEpoch(order=order, losses=losses.of_model(m), seconds=seconds)
             return None
-        with warnings.catch_warnings():
-            # Schedulers warn unless they have seen their own optimiser step; here another steps in its place.
-            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler", category=UserWarning)
+        with _another_steps():
             for trainer in self.trainers:
                 trainer.end_epoch()
         self.optimizer.read_rates()
         measured = self._evaluate()
         return [t.outcome(losses.of_model(m), seconds, measured[m]) for m, t in enumerate(self.trainers)]
+
+    def _follow_schedules(self) -> None:
+        """Let the learning rates follow schedules that are stepped after each batch."""
+        schedules = [trainer.scheduler for trainer in self.trainers if trainer.scheduler is not None]
+        with nullcontext() if self._warned else _another_steps():
+            for schedule in schedules:
+                schedule.step()
+        self._warned = True
+        self.optimizer.read_rates()
 
     def _begun(self) -> PartialEpoch:
         """Return the epoch that was interrupted, or a new one: orders [n, M], or the one that all share, [n]."""
@@ -155,6 +167,14 @@ class Stack:
             )
             for m, trainer in enumerate(self.trainers)
         ]
+
+
+@contextmanager
+def _another_steps() -> Iterator[None]:
+    """Silence schedules, which warn unless they have seen their own optimiser step: here another steps in its place."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler", category=UserWarning)
+        yield
 
 
 def share_order(trainers: Sequence[Trainer]) -> bool:
