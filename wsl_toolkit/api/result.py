@@ -69,7 +69,7 @@ class Trial:
     @property
     def transform(self) -> nn.Module:
         """What turns inputs as the data has them into the network's, learned from the training part."""
-        return self.problem.transform
+        return self.problem.whole_transform
 
     @property
     def problem(self) -> Problem:

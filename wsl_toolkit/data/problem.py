@@ -51,7 +51,7 @@ class Problem:
     test_x: Tensor | StreamedInputs
     clean: CleanLabels
     transform: nn.Module
-    """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
+    """What turns the data's inputs into the network's, learned from the training part; deployed models carry it."""
     num_classes: int
     input_shape: tuple[int, ...]
     class_counts: Tensor | None = None
@@ -60,8 +60,15 @@ class Problem:
     """The number that each class stands for, where classes are ordered numbers; for evaluation."""
     weights: Tensor | None = None
     """How much each training example counts; None: all alike."""
+    extractor: nn.Module | None = None
+    """The frozen network whose features `transform` takes, where there is one."""
     change: Change | None = None
     """What a transform made of the training part's sets, where there was one."""
+
+    @property
+    def whole_transform(self) -> nn.Module:
+        """What turns inputs as their dataset has them into the network's, through a frozen network if there is one."""
+        return self.transform if self.extractor is None else nn.Sequential(self.extractor, self.transform)
 
 
 PARTS = ("train", "validation", "test")
@@ -94,8 +101,8 @@ def make_problem(
     if fold is not None:
         parts = _folded(parts, *fold, seed)
     scaled = _ScaledParts.of(data, parts, clean) if sibling is None else _ScaledParts.like(sibling)
-    known = torch.cat([parts.train, parts.validation]).sort().values
-    candidates = _candidates(data, generator, known, scaled.transform, seed)
+    known = _known(parts)
+    candidates = _candidates(data, generator, parts, scaled.transform, seed)
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
@@ -123,6 +130,7 @@ def make_problem(
         class_counts=_class_counts(data, parts, clean),
         class_values=None if data.class_values is None else torch.tensor(data.class_values),
         weights=_rows(data.weights, parts.train),
+        extractor=None if data.embedding is None else data.embedding.extractor,
         change=change,
     )
 
@@ -183,9 +191,14 @@ def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Ten
     return StreamedInputs(x, transform, index=index)
 
 
+def _known(parts: Split) -> Tensor:
+    """Return all examples outside the test part, in their order."""
+    return torch.cat([parts.train, parts.validation]).sort().values
+
+
 def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
     """Cut training and validation parts anew, at random and by no label: fold `number` of `of` validates."""
-    known = torch.cat([parts.train, parts.validation]).sort().values
+    known = _known(parts)
     if not 0 <= number < of <= len(known):
         raise ConfigError(f"fold {number} of {of} cannot be cut from {len(known)} examples")
     held_out = torch.zeros(len(known), dtype=torch.bool)
@@ -194,14 +207,19 @@ def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
 
 
 def _candidates(
-    data: Data, generator: Generator | None, known: Tensor, transform: nn.Module, seed: int
+    data: Data, generator: Generator | None, parts: Split, transform: nn.Module, seed: int
 ) -> CandidateSets:
+    """Return the sets of all examples outside the test part: the data's own, or drawn."""
+    known = _known(parts)
     if data.candidates is not None:
         return data.candidates.take(known)
     if generator is None or data.y is None:
         raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
+    raw = data.raw  # sets belong to the examples, not to their features: a frozen network does not change them
+    if raw is not data:
+        transform = raw.fit_inputs(parts.train)
     sets = generator.sample(
-        transform_inputs(transform, data.x, known), data.y[known], data.num_classes, stream(seed, "labels")
+        transform_inputs(transform, raw.x, known), data.y[known], data.num_classes, stream(seed, "labels")
     )
     return sets.named(data.class_names)
 

@@ -115,4 +115,4 @@ def curve_figure(trials: Sequence[Sequence[EpochRecord]], title: str) -> Any:
 
 def deployable(model: nn.Module, problem: Problem, data: Data) -> tuple[nn.Module, Tensor]:
     """Return the network that takes inputs as the dataset gives them, on the CPU, and an example of such inputs."""
-    return nn.Sequential(problem.transform, model).cpu().eval(), data.x[:2]
+    return nn.Sequential(problem.whole_transform, model).cpu().eval(), data.raw.x[:2]

@@ -127,6 +127,11 @@ def make_model(
 
     It seeds torch's global generator. `own_stream` tells the streams of several ranks apart.
     """
+    if backbone.frozen:
+        raise ConfigError(
+            f"backbone {backbone.name}: whole networks are trained here, and none is frozen. `wsl run`, studies and "
+            "wsl_toolkit.train can; or compute the features first, with `wsl features`, and give them as the data"
+        )
     numbers = (f" {number}" if number > 1 else "" for number in itertools.count(1))
 
     def build() -> nn.Module:
