@@ -39,7 +39,7 @@ class FeatureMaker:
             extractor = make_extractor(backbone, data, read_weights(weights_file) if weights_file else None)
         network = describe(backbone, extractor)
         embedding = Embedding(raw=data, extractor=extractor, network=network)
-        key = self.key(data, backbone, network)
+        key = self.key(embedding, backbone)
         found = self.cache.get(key)
         if found is None:
             with attributed(self.registry, "backbone", backbone.name):
@@ -47,10 +47,11 @@ class FeatureMaker:
             self.cache.put(key, *found, data=data.name, network=network)
         return embedding.data(*found)
 
-    def key(self, data: Data, backbone: Backbone, network: str) -> str:
+    def key(self, embedding: Embedding, backbone: Backbone) -> str:
         """Return the hash of all that decides the features: inputs, network, weights, and the code of both."""
         code = code_of(self.registry, [("backbone", backbone.name)])
-        content = json.dumps([FORMAT, inputs_digest(data), data.num_classes, network, code], sort_keys=True)
+        inputs = [inputs_digest(embedding.raw), embedding.raw.num_classes]
+        content = json.dumps([FORMAT, *inputs, embedding.network, code], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
 
