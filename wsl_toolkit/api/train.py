@@ -59,6 +59,7 @@ class Settings(TypedDict, total=False):
     trials: int
     validation: float
     test: float
+    subset: float
     device: str
     precision: str
     augmentation: str

@@ -301,10 +301,20 @@ def _thinned(index: Tensor, data: Data, rng: torch.Generator) -> Tensor:
     return by_class[rank < long_tail(counts, data.imbalance)[data.y[by_class]]].sort().values
 
 
+def take_share(index: Tensor, strata: Tensor | None, total: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return `total` random examples of `index` and the rest, both sorted; of each stratum its share, if there are."""
+    return _take(index, strata, total / len(index), total, rng)
+
+
 def _take_share(index: Tensor, strata: Tensor | None, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return a random share of `index` and the rest, both sorted, class by class where classes are known."""
+    return _take(index, strata, share, round(share * len(index)), rng)
+
+
+def _take(
+    index: Tensor, strata: Tensor | None, share: float, total: int, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
     order = torch.randperm(len(index), generator=rng)
-    total = round(share * len(index))
     if strata is None:
         taken = order[:total]
     else:

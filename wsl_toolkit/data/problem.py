@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator, Generator, Transform
 from wsl_toolkit.data.dataset import Data, Split, split, transform_inputs
 from wsl_toolkit.data.inputs import StreamedInputs, as_inputs
+from wsl_toolkit.data.subset import training_subset
 from wsl_toolkit.errors import ConfigError, PluginError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.system.memory import free_memory
@@ -84,6 +85,7 @@ def make_problem(
     seed: int,
     validation: float,
     test: float,
+    subset: float = 1.0,
     fold: tuple[int, int] | None = None,
     clean: Collection[str] = PARTS,
     sibling: Problem | None = None,
@@ -91,18 +93,20 @@ def make_problem(
 ) -> Problem:
     """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
 
-    `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
-    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling`
-    is a problem that differs in its generator or transform alone: its inputs, which are the same, are shared.
-    `transform` changes the training part's sets; held-out ones stay as they are, so that it cannot make a measure of
-    itself look better.
+    `subset` keeps a part of the training examples, as `training_subset` says; their candidate sets are those that they
+    have without it, unless a generator looks at the inputs, whose scale is learned from the part. `fold` (i, k)
+    validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true labels the
+    problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling` is a problem
+    that differs in its generator or transform alone: its inputs, which are the same, are shared. `transform` changes
+    the training part's sets; held-out ones stay as they are, so that it cannot make a measure of itself look better.
     """
     parts = split(data, validation, test, stream(seed, "split"))
     if fold is not None:
         parts = _folded(parts, *fold, seed)
-    scaled = _ScaledParts.of(data, parts, clean) if sibling is None else _ScaledParts.like(sibling)
     known = _known(parts)
-    candidates = _candidates(data, generator, parts, scaled.transform, seed)
+    parts = attrs.evolve(parts, train=training_subset(data, parts.train, subset, seed))
+    scaled = _ScaledParts.of(data, parts, clean) if sibling is None else _ScaledParts.like(sibling)
+    candidates = _candidates(data, generator, known, parts.train, scaled.transform, seed)
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
@@ -207,17 +211,16 @@ def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
 
 
 def _candidates(
-    data: Data, generator: Generator | None, parts: Split, transform: nn.Module, seed: int
+    data: Data, generator: Generator | None, known: Tensor, train: Tensor, transform: nn.Module, seed: int
 ) -> CandidateSets:
     """Return the sets of all examples outside the test part: the data's own, or drawn."""
-    known = _known(parts)
     if data.candidates is not None:
         return data.candidates.take(known)
     if generator is None or data.y is None:
         raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
     raw = data.raw  # sets belong to the examples, not to their features: a frozen network does not change them
     if raw is not data:
-        transform = raw.fit_inputs(parts.train)
+        transform = raw.fit_inputs(train)
     sets = generator.sample(
         transform_inputs(transform, raw.x, known), data.y[known], data.num_classes, stream(seed, "labels")
     )

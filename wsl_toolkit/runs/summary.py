@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Callback, Estimator, Generator
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.data.subset import describe_subset
 from wsl_toolkit.parameters import parameters_of, plain
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.result import RunResult
@@ -48,6 +49,8 @@ def run_name(config: RunConfig, registry: Registry) -> str:
         for role in ("estimator", "transform", "generator", "dataset", "backbone")
         if role in config.components
     ]
+    if config.training.subset != 1:
+        parts.append(describe_subset(config.training.subset))
     return " | ".join(parts)
 
 

@@ -139,7 +139,9 @@ class TaskWorker:
         wanted = config.training
         clean = clean_parts(job, config, self.registry)
         generator = config.components.get("generator")
-        split = repr((wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean), network))
+        split = repr(
+            (wanted.seed, wanted.validation, wanted.test, wanted.subset, job.fold, job.folds, sorted(clean), network)
+        )
         transform = config.components.get("transform")
         key = (split, repr((generator, transform)))
         if key not in self._problems:
@@ -156,6 +158,7 @@ class TaskWorker:
                     seed=wanted.seed,
                     validation=wanted.validation,
                     test=wanted.test,
+                    subset=wanted.subset,
                     fold=(job.fold, job.folds) if job.folds > 1 else None,
                     clean=clean,
                     transform=config.create("transform", self.registry) if transform is not None else None,

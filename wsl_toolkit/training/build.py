@@ -186,6 +186,8 @@ def check_training(training: Training) -> None:
     choose_device(training.device)
     construct(options_class(training.optimizer), training.optimizer_options)
     construct(schedule_class(training.scheduler), training.scheduler_options, f"scheduler {training.scheduler}")
+    if training.subset > 1 and training.subset != int(training.subset):
+        raise ConfigError(f"--subset {training.subset:g} is neither a share below 1 nor a whole number of examples")
     if training.warmup_epochs >= training.epochs:
         raise ConfigError(f"--warmup-epochs {training.warmup_epochs} leaves none of {training.epochs} epochs to train")
     monitored(training.monitor)

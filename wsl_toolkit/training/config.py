@@ -19,7 +19,7 @@ CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
 """The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
-AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation")
+AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation", "subset")
 """Training settings that release 0.1 did not have."""
 
 
@@ -50,6 +50,12 @@ class Training:
     trials: int = param(1, help="how many seeds to run, counting up from --seed", ge=1)
     validation: float = param(0.1, help="share of the training data held out for validation", ge=0, lt=1)
     test: float = param(0.2, help="share held out for testing where the dataset has no test part", gt=0, lt=1)
+    subset: float = param(
+        1.0,
+        help="train on a part of the training data: a share below 1, or a number of examples from 2; drawn at random, "
+        "stratified by candidate sets where the data has its own",
+        gt=0,
+    )
     device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
     precision: str = param(
         "float32",
