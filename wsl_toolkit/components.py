@@ -277,6 +277,17 @@ class Backbone(Component):
 
     role: ClassVar[str] = "backbone"
 
+    frozen: bool = param(
+        False,
+        help="run this network once over the data, as it is, and train a head alone, on what its last layer sees",
+    )
+    frozen_head: str = param("linear", help="what is trained on a frozen network's features: linear, mlp, any backbone")
+    frozen_weights: Path | None = param(
+        None,
+        help="a .safetensors or .pt file with a frozen network's weights, its last layer's of any size; without one "
+        "they are random, the same in every run",
+    )
+
     @abstractmethod
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Build the network for one example's shape; the engine has seeded its initialisation."""

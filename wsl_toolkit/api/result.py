@@ -14,6 +14,7 @@ from wsl_toolkit.api.display import shown
 from wsl_toolkit.data.dataset import Data, split
 from wsl_toolkit.data.inputs import as_inputs
 from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.data.subset import training_subset
 from wsl_toolkit.errors import ConfigError, did_you_mean
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.runs import summary, trial_figures
@@ -69,7 +70,7 @@ class Trial:
     @property
     def transform(self) -> nn.Module:
         """What turns inputs as the data has them into the network's, learned from the training part."""
-        return self.problem.transform
+        return self.problem.whole_transform
 
     @property
     def problem(self) -> Problem:
@@ -91,7 +92,9 @@ class Trial:
     def examples(self) -> Tensor:
         """Which examples of the data the training part has, in the order of `candidates`."""
         training = self._config.training
-        return split(self._loaded[2], training.validation, training.test, stream(self.seed, "split")).train
+        data = self._loaded[2]
+        whole = split(data, training.validation, training.test, stream(self.seed, "split")).train
+        return training_subset(data, whole, training.subset, self.seed)
 
     @cached_property
     def confidences(self) -> Tensor:

@@ -22,6 +22,7 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs import loading, requests, runner, summary
+from wsl_toolkit.runs.features import cache_in
 from wsl_toolkit.runs.folder import RunFolder, find_folder
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Parts
@@ -58,6 +59,7 @@ class Settings(TypedDict, total=False):
     trials: int
     validation: float
     test: float
+    subset: float
     device: str
     precision: str
     augmentation: str
@@ -74,6 +76,11 @@ class _Listener:
         self.verbose = verbose
         self.notes: list[str] = []
         self._labels: dict[int, str] = {}
+
+    def features(self, done: int, of: int) -> None:
+        """Print that features are there."""
+        if self.verbose and done == of:
+            print(f"features of {of} examples computed", file=sys.stderr)
 
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Remember what to call a trial."""
@@ -225,7 +232,9 @@ def _untracked(
 ) -> Result:
     config = config.resolved(registry)
     check_training(config.training)
-    parts = runner.load_parts(config, registry, data_dir, data)
+    # Nothing is written; features that are in the workspace already are used.
+    cache = cache_in(HOME, writes=False)
+    parts = runner.load_parts(config, registry, data_dir, data, cache=cache, tell=listener.features)
     listening = [*config.create_callbacks(registry), *make_callbacks()]
     notes = summary.notes(parts.estimator, parts.generator, listening)
     for note in [*notes, *runner.slips(config, registry)]:
@@ -307,7 +316,8 @@ def _loaded_trial(folder: RunFolder, registry: Registry, data: Data | None, name
 
     def load() -> Loaded:
         complete = config.resolved(registry)
-        parts = runner.load_parts(complete, registry, loading.data_dir_of(folder), data)
+        cache = cache_in(folder.home, writes=False)
+        parts = runner.load_parts(complete, registry, loading.data_dir_of(folder), data, cache=cache)
         model, problem = loading.trial_model(folder, complete, parts)
         return model, problem, parts.data
 

@@ -15,6 +15,7 @@ COMMANDS = {
     "sync": ("wsl_toolkit.cli.sync:sync", "Deliver what the tracking store did not take."),
     "study": ("wsl_toolkit.cli.study:study", "Compare methods: many runs from one description."),
     "report": ("wsl_toolkit.cli.report:report", "Tables and figures of a study."),
+    "features": ("wsl_toolkit.cli.features:features", "Run a network once over the data, to train heads on."),
     "list": ("wsl_toolkit.cli.list:list_components", "List the installed components."),
     "show": ("wsl_toolkit.cli.show:show", "Show one component: parameters, setting, citation, owner."),
     "inspect": ("wsl_toolkit.cli.inspect:inspect", "Look at a label generator, and prove its setting."),

@@ -39,6 +39,9 @@ class Silent:
     def __init__(self, show: Callable[[RunResult], None] = lambda result: None) -> None:
         self.show = show
 
+    def features(self, done: int, of: int) -> None:
+        """Say nothing."""
+
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Say nothing."""
 
@@ -63,6 +66,12 @@ class Lines(Silent):
         self.epochs = 0
         self.said = time.monotonic()
 
+    def features(self, done: int, of: int) -> None:
+        """Print now and then."""
+        if done == of or time.monotonic() - self.said > LINE_SECONDS:
+            self.said = time.monotonic()
+            click.echo(f"features of {done:,}/{of:,} examples", err=True)
+
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Announce a trial."""
         self.labels[number] = f"trial {number}/{of} (seed {seed})"
@@ -83,6 +92,13 @@ class Bars(Silent):
         super().__init__(show)
         self.bars = bars
         self.tasks: dict[int, TaskID] = {}
+        self.embedding: TaskID | None = None
+
+    def features(self, done: int, of: int) -> None:
+        """Move the bar of the features."""
+        if self.embedding is None:
+            self.embedding = self.bars.add_task("features", total=of, brief="")
+        self.bars.update(self.embedding, completed=done)
 
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """Add a bar."""

@@ -18,6 +18,7 @@ from wsl_toolkit.labels.annotators import Annotator
 from wsl_toolkit.labels.candidate_sets import CandidateSets, check_labels
 
 if TYPE_CHECKING:
+    from wsl_toolkit.data.embedding import Embedding
     from wsl_toolkit.data.formats.understanding import Understanding
 
 Normalisation = Literal["none", "per-feature", "min-max", "per-channel"]
@@ -71,6 +72,8 @@ class Data:
     """How much each example counts in training, [n], none negative; None: all alike."""
     understood: Understanding | None = None
     """What a reader made of a user's table: how it is written, what each column is, what looks wrong."""
+    embedding: Embedding | None = None
+    """Where `x` are features that a frozen network gave: the data that it was given, and the network."""
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.x.shape[1:]))
@@ -210,7 +213,12 @@ class Data:
         return Scaler.fit(inputs, self.normalise) if isinstance(self.normalise, str) else self.normalise.fit(inputs)
 
     def digest(self) -> str:
-        """Return a SHA-256 of inputs, labels and what the inputs mean, to know the same data again."""
+        """Return a SHA-256 of inputs, labels and what the inputs mean, to know the same data again.
+
+        Features are known by what they were made of: computed anew elsewhere, they may differ in their last bits.
+        """
+        if self.embedding is not None:
+            return self.embedding.digest()
         digest = hashlib.sha256(str(self.normalise).encode())
         for tensor in (self.x, self.y, self.test_x, self.test_y, self.known_y):
             if tensor is not None:
@@ -223,6 +231,11 @@ class Data:
         if self.imbalance != 1:
             digest.update(f"imbalance {self.imbalance!r}".encode())
         return digest.hexdigest()
+
+    @property
+    def raw(self) -> Data:
+        """The data as its dataset gave it: this one, unless its inputs are features of others."""
+        return self if self.embedding is None else self.embedding.raw
 
 
 def _not_finite(x: Tensor) -> str | None:
@@ -288,10 +301,20 @@ def _thinned(index: Tensor, data: Data, rng: torch.Generator) -> Tensor:
     return by_class[rank < long_tail(counts, data.imbalance)[data.y[by_class]]].sort().values
 
 
+def take_share(index: Tensor, strata: Tensor | None, total: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return `total` random examples of `index` and the rest, both sorted; of each stratum its share, if there are."""
+    return _take(index, strata, total / len(index), total, rng)
+
+
 def _take_share(index: Tensor, strata: Tensor | None, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return a random share of `index` and the rest, both sorted, class by class where classes are known."""
+    return _take(index, strata, share, round(share * len(index)), rng)
+
+
+def _take(
+    index: Tensor, strata: Tensor | None, share: float, total: int, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
     order = torch.randperm(len(index), generator=rng)
-    total = round(share * len(index))
     if strata is None:
         taken = order[:total]
     else:

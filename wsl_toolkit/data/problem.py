@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator, Generator, Transform
 from wsl_toolkit.data.dataset import Data, Split, split, transform_inputs
 from wsl_toolkit.data.inputs import StreamedInputs, as_inputs
+from wsl_toolkit.data.subset import training_subset
 from wsl_toolkit.errors import ConfigError, PluginError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.system.memory import free_memory
@@ -53,7 +54,7 @@ class Problem:
     test_x: Tensor | StreamedInputs
     clean: CleanLabels
     transform: nn.Module
-    """What turns raw inputs into the network's, learned from the training part; deployed models carry it."""
+    """What turns the data's inputs into the network's, learned from the training part; deployed models carry it."""
     num_classes: int
     input_shape: tuple[int, ...]
     class_counts: Tensor | None = None
@@ -62,8 +63,15 @@ class Problem:
     """The number that each class stands for, where classes are ordered numbers; for evaluation."""
     weights: Tensor | None = None
     """How much each training example counts; None: all alike."""
+    extractor: nn.Module | None = None
+    """The frozen network whose features `transform` takes, where there is one."""
     change: Change | None = None
     """What a transform made of the training part's sets, where there was one."""
+
+    @property
+    def whole_transform(self) -> nn.Module:
+        """What turns inputs as their dataset has them into the network's, through a frozen network if there is one."""
+        return self.transform if self.extractor is None else nn.Sequential(self.extractor, self.transform)
 
 
 PARTS = ("train", "validation", "test")
@@ -79,6 +87,7 @@ def make_problem(
     seed: int,
     validation: float,
     test: float,
+    subset: float = 1.0,
     fold: tuple[int, int] | None = None,
     clean: Collection[str] = PARTS,
     sibling: Problem | None = None,
@@ -86,18 +95,20 @@ def make_problem(
 ) -> Problem:
     """Split, scale and label one seed's data; the estimator has no say in it, so methods share the same sets.
 
-    `fold` (i, k) validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true
-    labels the problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling`
-    is a problem that differs in its generator or transform alone: its inputs, which are the same, are shared.
-    `transform` changes the training part's sets; held-out ones stay as they are, so that it cannot make a measure of
-    itself look better.
+    `subset` keeps a part of the training examples, as `training_subset` says; their candidate sets are those that they
+    have without it, unless a generator looks at the inputs, whose scale is learned from the part. `fold` (i, k)
+    validates on the i-th of k parts of everything but the test part. `clean` names the parts whose true labels the
+    problem carries: what must not see test labels gets a problem that has none, nor test inputs. `sibling` is a problem
+    that differs in its generator or transform alone: its inputs, which are the same, are shared. `transform` changes
+    the training part's sets; held-out ones stay as they are, so that it cannot make a measure of itself look better.
     """
     parts = split(data, validation, test, stream(seed, "split"))
     if fold is not None:
         parts = _folded(parts, *fold, seed)
+    known = _known(parts)
+    parts = attrs.evolve(parts, train=training_subset(data, parts.train, subset, seed))
     scaled = _ScaledParts.of(data, parts, clean) if sibling is None else _ScaledParts.like(sibling)
-    known = torch.cat([parts.train, parts.validation]).sort().values
-    candidates = _candidates(data, generator, known, scaled.transform, seed)
+    candidates = _candidates(data, generator, known, parts.train, scaled.transform, seed)
     place = torch.full((len(data.x),), -1)
     place[known] = torch.arange(len(known))
     held_out = candidates.take(place[parts.validation]) if len(parts.validation) else None
@@ -124,6 +135,7 @@ def make_problem(
         class_counts=_class_counts(data, parts, clean),
         class_values=None if data.class_values is None else torch.tensor(data.class_values),
         weights=_rows(data.weights, parts.train),
+        extractor=None if data.embedding is None else data.embedding.extractor,
         change=change,
     )
 
@@ -184,9 +196,14 @@ def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Ten
     return StreamedInputs(x, transform, index=index)
 
 
+def _known(parts: Split) -> Tensor:
+    """Return all examples outside the test part, in their order."""
+    return torch.cat([parts.train, parts.validation]).sort().values
+
+
 def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
     """Cut training and validation parts anew, at random and by no label: fold `number` of `of` validates."""
-    known = torch.cat([parts.train, parts.validation]).sort().values
+    known = _known(parts)
     if not 0 <= number < of <= len(known):
         raise ConfigError(f"fold {number} of {of} cannot be cut from {len(known)} examples")
     held_out = torch.zeros(len(known), dtype=torch.bool)
@@ -195,14 +212,18 @@ def _folded(parts: Split, number: int, of: int, seed: int) -> Split:
 
 
 def _candidates(
-    data: Data, generator: Generator | None, known: Tensor, transform: nn.Module, seed: int
+    data: Data, generator: Generator | None, known: Tensor, train: Tensor, transform: nn.Module, seed: int
 ) -> CandidateSets:
+    """Return the sets of all examples outside the test part: the data's own, or drawn."""
     if data.candidates is not None:
         return data.candidates.take(known)
     if generator is None or data.y is None:
         raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
+    raw = data.raw  # sets belong to the examples, not to their features: a frozen network does not change them
+    if raw is not data:
+        transform = raw.fit_inputs(train)
     sets = generator.sample(
-        transform_inputs(transform, data.x, known), data.y[known], data.num_classes, stream(seed, "labels")
+        transform_inputs(transform, raw.x, known), data.y[known], data.num_classes, stream(seed, "labels")
     )
     return sets.named(data.class_names)
 

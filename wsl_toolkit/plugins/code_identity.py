@@ -58,6 +58,10 @@ def named_in(config: Mapping[str, Any], registry: Registry) -> tuple[tuple[str, 
             name = value.get("name") if isinstance(value, Mapping) else value
             if isinstance(name, str) and registry.has(role, name):
                 found.append((role, name))
+    backbone = config.get("backbone")
+    if isinstance(backbone, Mapping) and backbone.get("frozen"):
+        head = str(backbone.get("frozen_head", ""))
+        found += [("backbone", head)] if registry.has("backbone", head) else []
     if config.get("patience") or config.get("keep") == "best":  # the monitored metric then decides which model is kept
         names = registry.names("metric")
         found += [("metric", name) for name in names if registry.get("metric", name).key() == config.get("monitor")]

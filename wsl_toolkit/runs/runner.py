@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from wsl_toolkit.components import ROLES, Callback
+from wsl_toolkit.components import ROLES, Backbone, Callback
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import CheckpointError, ConfigError, DivergedError, InterruptedRunError
@@ -18,12 +18,14 @@ from wsl_toolkit.plugins.class_checks import suspicions
 from wsl_toolkit.plugins.code_identity import PROVENANCE, changes, code_of, digest_of, named_in, provenance, require
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs import summary, trial_figures
+from wsl_toolkit.runs.feature_cache import FeatureCache
+from wsl_toolkit.runs.features import FeatureMaker, cache_in, check_frozen, freeze
 from wsl_toolkit.runs.folder import RunFolder, children_of
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Listener, Parts, Session, tracked_in
 from wsl_toolkit.runs.tracked_trial import TrackedTrial, finished_trial, trial_problem
 from wsl_toolkit.runs.tracking.runs_table import table_numbers, table_tags
-from wsl_toolkit.runs.tracking.store import RunFacts, Tracker
+from wsl_toolkit.runs.tracking.store import HOME, RunFacts, Tracker
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system import environment
 from wsl_toolkit.system.memory import explain_memory
@@ -33,6 +35,7 @@ from wsl_toolkit.system.toml_files import read_toml
 from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import RunConfig, from_dict
 from wsl_toolkit.training.distributed import Ranks
+from wsl_toolkit.training.features import Tell
 from wsl_toolkit.training.metrics import MEAN_SIZE
 from wsl_toolkit.training.train import TrainingJob, TrialOutcome, train
 
@@ -65,7 +68,8 @@ def run(
         ranks.agree("versions", environment.versions())
         ranks.tell({"config": config.to_dict(), "data_dir": str(data_dir)})
         ranks.agree("code", digest_of(installed_code(config, registry)))
-    parts = load_parts(config, registry, data_dir, data)
+    cache = cache_in(HOME if folder is None else folder.home)
+    parts = load_parts(config, registry, data_dir, data, cache=cache, tell=listener.features)
     config = attrs.evolve(config, components=used_components(config, parts))
     codes = codes_of(folder, installed_code(config, registry), other_code=other_code)
     tracker = open_tracker()
@@ -202,7 +206,7 @@ def follow(registry: Registry, ranks: Ranks) -> None:
     told = ranks.tell()
     config = from_dict(told["config"], "rank 0's configuration").resolved(registry)
     ranks.agree("code", digest_of(installed_code(config, registry)))
-    parts = load_parts(config, registry, Path(told["data_dir"]))
+    parts = load_parts(config, registry, Path(told["data_dir"]), cache=cache_in(HOME))
     seeds = ranks.tell()
     jobs = [
         TrainingJob(
@@ -220,16 +224,31 @@ def follow(registry: Registry, ranks: Ranks) -> None:
         train(jobs, stop=stop, ranks=ranks)
 
 
-def load_parts(config: RunConfig, registry: Registry, data_dir: Path, data: Data | None = None) -> Parts:
-    """Create the components and load the data; a generator is dropped where the data brings its own sets."""
+def load_parts(
+    config: RunConfig,
+    registry: Registry,
+    data_dir: Path,
+    data: Data | None = None,
+    *,
+    cache: FeatureCache,
+    tell: Tell = lambda done, of: None,
+) -> Parts:
+    """Create the components and load the data; a generator is dropped where the data brings its own sets.
+
+    Of a frozen backbone, the parts are its features, which are computed unless the cache has them, and its head.
+    """
+    backbone: Backbone = config.create("backbone", registry)
+    check_frozen(backbone, config.training)  # before anything is read
     if data is None:
         with attributed(registry, "dataset", config.components["dataset"][0]):
             data = load_data(config.create("dataset", registry), data_dir)
+    maker = FeatureMaker(registry=registry, data_dir=data_dir, cache=cache, device=config.training.device, tell=tell)
+    data, backbone = freeze(data, backbone, config.training, maker)
     return Parts(
         data=data,
         generator=None if data.candidates is not None else config.create("generator", registry),
         estimator=config.create("estimator", registry),
-        backbone=config.create("backbone", registry),
+        backbone=backbone,
         transform=config.create("transform", registry) if "transform" in config.components else None,
     )
 

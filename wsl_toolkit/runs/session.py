@@ -29,6 +29,9 @@ from wsl_toolkit.training.engine import EpochRecord
 class Listener(Protocol):
     """Whoever shows a run's progress."""
 
+    def features(self, done: int, of: int) -> None:
+        """A frozen network has seen so many examples; not called where its features are known."""
+
     def trial(self, number: int, of: int, seed: int, epochs: int) -> None:
         """A trial begins."""
 

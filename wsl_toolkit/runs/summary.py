@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Callback, Estimator, Generator
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.data.subset import describe_subset
 from wsl_toolkit.parameters import parameters_of, plain
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.result import RunResult
@@ -48,6 +49,8 @@ def run_name(config: RunConfig, registry: Registry) -> str:
         for role in ("estimator", "transform", "generator", "dataset", "backbone")
         if role in config.components
     ]
+    if config.training.subset != 1:
+        parts.append(describe_subset(config.training.subset))
     return " | ".join(parts)
 
 
@@ -115,4 +118,4 @@ def curve_figure(trials: Sequence[Sequence[EpochRecord]], title: str) -> Any:
 
 def deployable(model: nn.Module, problem: Problem, data: Data) -> tuple[nn.Module, Tensor]:
     """Return the network that takes inputs as the dataset gives them, on the CPU, and an example of such inputs."""
-    return nn.Sequential(problem.transform, model).cpu().eval(), data.x[:2]
+    return nn.Sequential(problem.whole_transform, model).cpu().eval(), data.raw.x[:2]

@@ -153,6 +153,7 @@ def trial_problem(config: RunConfig, parts: Parts, seed: int) -> Problem:
         seed=seed,
         validation=wanted.validation,
         test=wanted.test,
+        subset=wanted.subset,
         transform=parts.transform,
     )
 

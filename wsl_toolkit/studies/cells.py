@@ -11,7 +11,7 @@ import attrs
 
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.studies.description import Cell
-from wsl_toolkit.studies.jobs import FINISHED, Job, JobResult, make_job
+from wsl_toolkit.studies.jobs import FINISHED, Job, JobResult, make_job, weights_label
 from wsl_toolkit.studies.rule import Selection
 from wsl_toolkit.studies.search import Outcome, Point, proposals
 from wsl_toolkit.studies.selection import Scored, SelectionError, best, score
@@ -121,7 +121,9 @@ def planned_jobs(cell: Cell, searches: tuple[SeedSearch, ...]) -> int:
 def _trial(cell: Cell, point: Point, seed: int, results: Results, registry: Registry) -> Job:
     config = cell.config(point, seed=seed, epochs=None, registry=registry)
     metric = cell.study.selection.plugins_metric if cell.space else ""
-    return make_job(config, "trial", data=results.digests.get(cell.setting.data_label, ""), metric=metric)
+    digests = results.digests
+    data, weights = digests.get(cell.setting.data_label, ""), digests.get(weights_label(config), "")
+    return make_job(config, "trial", data=data, weights=weights, metric=metric)
 
 
 def _search(cell: Cell, seed: int, results: Results, registry: Registry) -> SeedSearch:
@@ -163,6 +165,7 @@ def _point_jobs(
             config,
             "selection",
             data=data,
+            weights=results.digests.get(weights_label(config), ""),
             fold=fold,
             folds=selection.folds,
             oracle=selection.is_oracle,

@@ -94,6 +94,7 @@ class Driver:
             family = families.setdefault(kind, number)
             self.cells.append(_CellWork(cell_state(cell, self.results, registry), family))
         self.queue = JobQueue()
+        self.home = folder.home
         self.started = StartedTasks(folder.path / "tasks", folder.jobs / "checkpoints")
         self.begun_before = self.started.all()
         self.at_work: dict[str, Task] = {}
@@ -231,6 +232,7 @@ class Driver:
             rule=selection.rule,
             codes={job.id: self.results.code(job) for job in jobs},
             checkpoints=self.started.checkpoints.resolve(),
+            home=self.home.resolve(),
         )
 
     def _deliver(self, state: CellState) -> None:

@@ -58,11 +58,15 @@ class Job:
     metric: str = ""
     """The plugin's metric that its study selects by: part of the code that makes its result, and, as all code, no part
     of its name."""
+    weights: str = ""
+    """The digest of the file with a frozen network's weights, if there is one."""
 
     @functools.cached_property
     def id(self) -> str:
         """The hash of everything that decides the result; data is known by its digest, not by where it lies."""
-        content = attrs.asdict(self, filter=lambda field, _: field.name != "metric")
+        content = attrs.asdict(self, filter=lambda field, _: field.name not in ("metric", "weights"))
+        if self.weights:
+            content["config"]["backbone"]["frozen_weights"] = self.weights
         if self.data:
             content["config"]["dataset"] = {"name": self.config["dataset"]["name"]}
         text = json.dumps([FORMAT, content], sort_keys=True, separators=(",", ":"))
@@ -106,6 +110,7 @@ def make_job(
     oracle: bool = False,
     peers: tuple[str, ...] = (),
     metric: str = "",
+    weights: str = "",
 ) -> Job:
     """Return the job of a resolved configuration."""
     described = config.to_dict()
@@ -122,7 +127,13 @@ def make_job(
         oracle=oracle,
         peers=peers,
         metric=metric,
+        weights=weights,
     )
+
+
+def weights_label(config: RunConfig) -> str:
+    """Return what the weights of a configuration's frozen network are called among the digests of a study's data."""
+    return f"weights {config.components['backbone'][1].get('frozen_weights', '')}"
 
 
 @attrs.frozen(kw_only=True)
@@ -167,7 +178,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "plan": (dict,), "ended_at": (int,),
 }  # fmt: skip
 _JOB_KINDS = {"purpose": str, "config": dict, "data": str, "fold": int, "folds": int, "oracle": bool, "peers": list,
-              "metric": str}  # fmt: skip
+              "metric": str, "weights": str}  # fmt: skip
 
 
 def result_from_json(text: str) -> JobResult:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.features import FeatureMaker, cache_in, check_frozen, weights_digest, weights_of
+from wsl_toolkit.runs.tracking.store import HOME
 from wsl_toolkit.studies.cells import CellState, cell_state
 from wsl_toolkit.studies.checks import shown
 from wsl_toolkit.studies.codes import OtherCode, left_behind, other_code, results_of
 from wsl_toolkit.studies.description import Cell, Study
+from wsl_toolkit.studies.jobs import weights_label
 from wsl_toolkit.studies.search import Point, grid, import_optuna
 from wsl_toolkit.studies.store import Results, StudyFolder
+from wsl_toolkit.training.features import Tell
 
+WEIGHTS = "backbone.frozen_weights"
 NEVER = 2**63
 """A time that no result was made at."""
 
@@ -30,6 +36,8 @@ def check_description(study: Study, registry: Registry) -> None:
         import_optuna()
     for cell in study.cells():
         config = cell.config({}, seed=study.seed, epochs=None, registry=registry)
+        if not any(name.startswith("backbone.") for name in cell.space):
+            check_frozen(config.create("backbone", registry), config.training)
         if cell.space and study.selection.folds == 1 and config.training.validation == 0:
             raise ConfigError(
                 f"study {study.name}: rule {study.selection.rule!r} needs a held-out part: set training.validation, "
@@ -57,14 +65,53 @@ def _samples(cell: Cell) -> Iterator[Point]:
 
 
 def data_digests(study: Study, registry: Registry, data_dir: Path) -> dict[str, str]:
-    """Return the digest of every dataset of a study, by label."""
+    """Return the digest of every dataset of a study, by label, and of every file of a frozen network's weights."""
     digests: dict[str, str] = {}
     for setting in study.settings:
         name, values = setting.dataset
         if setting.data_label not in digests:
             with attributed(registry, "dataset", name):
                 digests[setting.data_label] = load_data(registry.create("dataset", name, values), data_dir).digest()
+    for cell in study.cells():
+        searched = cell.space.get(WEIGHTS, ())
+        for point in ({}, *({WEIGHTS: path} for path in searched)):
+            config = cell.config(point, seed=study.seed, epochs=None, registry=registry)
+            label = weights_label(config)
+            if label not in digests and (path := weights_of(config.create("backbone", registry), data_dir)):
+                digests[label] = weights_digest(path)
     return digests
+
+
+def compute_features(
+    study: Study, registry: Registry, data_dir: Path, device: str, note: Callable[[str], None]
+) -> None:
+    """Have the features of frozen networks in the workspace before workers start, each of which would compute them."""
+    done: list[tuple[Any, Backbone]] = []
+    for setting in study.settings:
+        backbone: Backbone = registry.create("backbone", *setting.backbone)
+        same = (setting.dataset, attrs.evolve(backbone, frozen_head=""))
+        if not backbone.frozen or same in done:
+            continue
+        done.append(same)
+        name, values = setting.dataset
+        with attributed(registry, "dataset", name):
+            data = load_data(registry.create("dataset", name, values), data_dir)
+        cache = cache_in(HOME)
+        FeatureMaker(
+            registry=registry, data_dir=data_dir, cache=cache, device=device, tell=_said(note, data.name)
+        ).embedded(data, backbone)
+
+
+def _said(note: Callable[[str], None], name: str) -> Tell:
+    """Return what says once that features are being computed."""
+    begun: list[int] = []
+
+    def tell(done: int, of: int) -> None:
+        if not begun:
+            note(f"a frozen network runs over the {of:,} examples of {name}, once")
+        begun.append(done)
+
+    return tell
 
 
 def held_out_counts(study: Study, registry: Registry, data_dir: Path) -> dict[str, int]:

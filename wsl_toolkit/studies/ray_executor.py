@@ -154,7 +154,7 @@ class RayExecutor:
         """Send a task to whichever node has room."""
         device = "cpu" if task.device == "auto" and not self.cluster.gpus else task.device
         # Nodes need not share a disk with this process, so jobs save no state there.
-        sent = attrs.evolve(task, device=device, data_dir=task.data_dir.resolve(), checkpoints=None)
+        sent = attrs.evolve(task, device=device, data_dir=task.data_dir.resolve(), checkpoints=None, home=None)
         self._launch(_Flight(sent))
 
     def _launch(self, flight: _Flight) -> None:

@@ -37,6 +37,7 @@ class StudyFolder:
 
     def __init__(self, home: Path, name: str) -> None:
         check_name(name)
+        self.home = home
         self.path = home / STUDIES / name
         self.name = name
         self.jobs = home / "jobs"

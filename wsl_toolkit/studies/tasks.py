@@ -24,6 +24,8 @@ class Task:
     """By job: the code that it is to be computed by; a worker that has another refuses."""
     checkpoints: Path | None = None
     """Below which jobs save their state; None where the worker may not share a disk with the driver."""
+    home: Path | None = None
+    """The workspace, whose features are used; None where the worker may not share a disk with the driver."""
 
     @property
     def id(self) -> str:

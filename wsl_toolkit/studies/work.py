@@ -15,7 +15,7 @@ from wsl_toolkit.studies.codes import check_plugins, other_code
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.driver import StudyError, StudyListener, run_study, study_states
 from wsl_toolkit.studies.executor import Cluster, check_installed, make_executor
-from wsl_toolkit.studies.plan import Plan, check_description, data_digests, held_out_counts, make_plan
+from wsl_toolkit.studies.plan import Plan, check_description, compute_features, data_digests, held_out_counts, make_plan
 from wsl_toolkit.studies.reading import restrict
 from wsl_toolkit.studies.report.build import Report, build_report, write_report
 from wsl_toolkit.studies.store import StudyFolder
@@ -130,6 +130,8 @@ def carry_out(
         since = 0 if ready.old.keep else folder.begun_again()
         outbox = StudyOutbox(tracker, study, listener.note, codes=ready.plan.codes, since=since)
         outbox.begin()
+        if workers.executor != "ray" and ready.plan.to_compute:  # whose nodes may have no disk in common with us
+            compute_features(study, registry, data_dir, workers.device, listener.note)
         executor = make_executor(workers.executor, workers.jobs, workers.cluster)
         failure = None
         try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import attrs
 import torch
 
+from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.data.problem import PARTS, Problem, make_problem
@@ -20,6 +21,7 @@ from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.code_identity import changes, code_of, digest_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.features import NO_CACHE, FeatureMaker, cache_in, check_frozen, head_of
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
 from wsl_toolkit.studies.search import Pruner
 from wsl_toolkit.studies.tasks import Task
@@ -52,6 +54,8 @@ class TaskWorker:
         self.share = share
         """How many workers share this machine's memory."""
         self._data: tuple[str, Data] | None = None
+        self._features: tuple[str, Data] | None = None
+        """What a frozen network made of that data."""
         self._problems: dict[tuple[str, str], Problem] = {}
         """By split, and by generator and transform."""
 
@@ -87,7 +91,7 @@ class TaskWorker:
         return TrainingJob(
             problem=lambda: self.problem(job, config, task),
             estimator=config.create("estimator", self.registry),
-            backbone=config.create("backbone", self.registry),
+            backbone=self._trained(config),
             training=attrs.evolve(config.training, device=task.device),
             seed=job.seed,
             checkpoints=lambda problem: _checkpoints(job, task, problem, code),
@@ -95,13 +99,19 @@ class TaskWorker:
             callbacks=config.create_callbacks(self.registry),
         )
 
+    def _trained(self, config: RunConfig) -> Backbone:
+        """Return what is trained: the backbone, or the head of a frozen one."""
+        backbone: Backbone = config.create("backbone", self.registry)
+        check_frozen(backbone, config.training)
+        return head_of(backbone, self.registry) if backbone.frozen else backbone
+
     def data(self, config: RunConfig, task: Task) -> Data:
         """Return the dataset, from memory if it was the last one used."""
         name, _ = config.components["dataset"]
         key = f"{task.data_dir} {config.components['dataset']}"
         if self._data is None or self._data[0] != key:
             self._problems.clear()
-            self._data = None  # let go of the old one before the new one is read
+            self._features = self._data = None  # let go of the old one before the new one is read
             with attributed(self.registry, "dataset", name):
                 self._data = (key, self.load(config, task))
         return self._data[1]
@@ -110,13 +120,28 @@ class TaskWorker:
         """Read the dataset from where the task says it is."""
         return load_data(config.create("dataset", self.registry), task.data_dir)
 
+    def features(self, config: RunConfig, task: Task) -> tuple[str, Data]:
+        """Return the data to train on with a name for its inputs: its own, or a frozen backbone's features of them."""
+        data = self.data(config, task)
+        backbone: Backbone = config.create("backbone", self.registry)
+        if not backbone.frozen:
+            return "", data
+        network = repr(attrs.evolve(backbone, frozen_head=""))
+        if self._features is None or self._features[0] != network:
+            cache = cache_in(task.home) if task.home is not None else NO_CACHE
+            maker = FeatureMaker(registry=self.registry, data_dir=task.data_dir, cache=cache, device=task.device)
+            self._features = (network, maker.embedded(data, backbone))
+        return self._features
+
     def problem(self, job: Job, config: RunConfig, task: Task) -> Problem:
         """Return a job's problem: the same split and sets for every method of a seed."""
-        data = self.data(config, task)
+        network, data = self.features(config, task)
         wanted = config.training
         clean = clean_parts(job, config, self.registry)
         generator = config.components.get("generator")
-        split = repr((wanted.seed, wanted.validation, wanted.test, job.fold, job.folds, sorted(clean)))
+        split = repr(
+            (wanted.seed, wanted.validation, wanted.test, wanted.subset, job.fold, job.folds, sorted(clean), network)
+        )
         transform = config.components.get("transform")
         key = (split, repr((generator, transform)))
         if key not in self._problems:
@@ -133,6 +158,7 @@ class TaskWorker:
                     seed=wanted.seed,
                     validation=wanted.validation,
                     test=wanted.test,
+                    subset=wanted.subset,
                     fold=(job.fold, job.folds) if job.folds > 1 else None,
                     clean=clean,
                     transform=config.create("transform", self.registry) if transform is not None else None,

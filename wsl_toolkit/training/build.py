@@ -127,6 +127,11 @@ def make_model(
 
     It seeds torch's global generator. `own_stream` tells the streams of several ranks apart.
     """
+    if backbone.frozen:
+        raise ConfigError(
+            f"backbone {backbone.name}: whole networks are trained here, and none is frozen. `wsl run`, studies and "
+            "wsl_toolkit.train can; or compute the features first, with `wsl features`, and give them as the data"
+        )
     numbers = (f" {number}" if number > 1 else "" for number in itertools.count(1))
 
     def build() -> nn.Module:
@@ -202,6 +207,8 @@ def check_training(training: Training) -> None:
     choose_device(training.device)
     construct(options_class(training.optimizer), training.optimizer_options)
     _schedule(training)
+    if training.subset > 1 and training.subset != int(training.subset):
+        raise ConfigError(f"--subset {training.subset:g} is neither a share below 1 nor a whole number of examples")
     if training.warmup_epochs >= training.epochs:
         raise ConfigError(f"--warmup-epochs {training.warmup_epochs} leaves none of {training.epochs} epochs to train")
     monitored(training.monitor)

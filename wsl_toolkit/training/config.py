@@ -19,8 +19,13 @@ CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
 """The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
-AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation")
+AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation", "subset")
 """Training settings that release 0.1 did not have."""
+
+
+FROZEN = ("frozen", "frozen_head", "frozen_weights")
+"""Parameters of every backbone, which a configuration states only where the backbone is frozen, so that what was
+computed before there were any is still known."""
 
 
 AUGMENTATIONS = ("none", "weak", "strong", "cutout")
@@ -45,6 +50,12 @@ class Training:
     trials: int = param(1, help="how many seeds to run, counting up from --seed", ge=1)
     validation: float = param(0.1, help="share of the training data held out for validation", ge=0, lt=1)
     test: float = param(0.2, help="share held out for testing where the dataset has no test part", gt=0, lt=1)
+    subset: float = param(
+        1.0,
+        help="train on a part of the training data: a share below 1, or a number of examples from 2; drawn at random, "
+        "stratified by candidate sets where the data has its own",
+        gt=0,
+    )
     device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
     precision: str = param(
         "float32",
@@ -141,9 +152,17 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values: training keys first, then one table for each role."""
-        tables = {role: _table(component) for role, component in self.components.items()}
+        tables = {role: _table(component) for role, component in self._stated().items()}
         callbacks = {"callbacks": [_table(each) for each in self.callbacks]} if self.callbacks else {}
         return {**self.training.to_dict(), **tables, **callbacks}
+
+    def _stated(self) -> dict[str, tuple[str, dict[str, Any]]]:
+        """Return the components without what says only that the backbone is not frozen."""
+        name, values = self.components.get("backbone", ("", {}))
+        if not name or values.get("frozen"):
+            return self.components
+        kept = {key: value for key, value in values.items() if key not in FROZEN}
+        return {**self.components, "backbone": (name, kept)}
 
     def to_toml(self) -> str:
         """Return the configuration as TOML."""
@@ -169,7 +188,7 @@ class RunConfig:
     def flat(self) -> dict[str, Any]:
         """Return '<role>.<field>' and training keys, as tracked parameters are named."""
         flat = self.training.flat()
-        for role, (name, values) in self.components.items():
+        for role, (name, values) in self._stated().items():
             flat |= {f"{role}.name": name, **{f"{role}.{key}": plain(value) for key, value in values.items()}}
         for name, values in self.callbacks:
             flat |= {f"callback.{name}.{key}": plain(value) for key, value in values.items()}
