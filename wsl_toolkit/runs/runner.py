@@ -66,6 +66,7 @@ def run(
         ranks.tell({"config": config.to_dict(), "data_dir": str(data_dir)})
         ranks.agree("code", digest_of(installed_code(config, registry)))
     parts = load_parts(config, registry, data_dir, data)
+    parts.backbone.check_start()
     config = attrs.evolve(config, components=used_components(config, parts))
     codes = codes_of(folder, installed_code(config, registry), other_code=other_code)
     tracker = open_tracker()
