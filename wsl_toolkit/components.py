@@ -292,6 +292,16 @@ class Backbone(Component):
     def build(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Build the network for one example's shape; the engine has seeded its initialisation."""
 
+    def check_start(self) -> None:
+        """Refuse, before anything is recorded, to start from weights that are not there."""
+
+    def start(self, network: nn.Module) -> str:
+        """Give a network that `build` made the weights that training starts from, if not those it was built with.
+
+        Returns a sentence about them for the user, or nothing. Models that are read back are built, not started.
+        """
+        return ""
+
 
 @attrs.frozen(kw_only=True)
 class Dataset(Component):

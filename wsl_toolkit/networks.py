@@ -8,8 +8,10 @@ backbone and nothing else.
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit import augmentation
 from wsl_toolkit.components import State
-from wsl_toolkit.errors import PluginError
+from wsl_toolkit.errors import ConfigError, DataError, PluginError, one_line
 from wsl_toolkit.system.random_streams import stream_seed
 
 
@@ -160,6 +162,71 @@ class Augmented(nn.Module):
         self.batches = state
 
 
+class Pixels(nn.Module):
+    """What a pretrained network's authors did to images, in front of that network.
+
+    The loop gives images that are scaled by the training data. This turns them back into pixels of 0 to 1, repeats grey
+    ones three times, resizes them to a square of `size` pixels, and scales them by the authors' `mean` and `std`.
+    """
+
+    shift: Tensor
+    spread: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+        size: int | None = None,
+        interpolation: str = "bilinear",
+    ) -> None:
+        super().__init__()
+        if mean and channels not in (1, len(mean)):
+            raise ConfigError(
+                f"the network starts from weights for images of {len(mean)} channels: images of {channels} do not fit; "
+                "use grey or colour images, or leave the weights out"
+            )
+        self.size = size
+        self.interpolation = interpolation
+        self.channels = len(mean) if mean else channels
+        self.register_buffer("shift", torch.zeros(channels, 1, 1))
+        self.register_buffer("spread", torch.ones(channels, 1, 1))
+        self.register_buffer("mean", torch.tensor(mean or [0.0] * channels).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std or [1.0] * channels).view(-1, 1, 1))
+
+    def learn(self, transform: nn.Module) -> None:
+        """Take over by what the data is scaled: a shift and a spread of each channel, so that it can be undone."""
+        shift, spread = getattr(transform, "shift", None), getattr(transform, "spread", None)
+        if not isinstance(shift, Tensor) or not isinstance(spread, Tensor) or (shift.ndim and shift[0].numel() != 1):
+            raise ConfigError(
+                "a network with a size or weights of its own takes images that are scaled by channel: have the dataset "
+                "normalise them 'per-channel' or not at all"
+            )
+        if bool((shift < 0).any()) or bool((shift > 1).any()):
+            raise ConfigError(
+                "a network with a size or weights of its own takes images of bytes or of numbers from 0 to 1; here the "
+                f"mean of a channel is {float(shift.flatten()[0]):g}"
+            )
+        self.shift.copy_(shift.reshape(-1, 1, 1).expand_as(self.shift))
+        self.spread.copy_(spread.reshape(-1, 1, 1).expand_as(self.spread))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the images as the network's authors would give them to it."""
+        pixels = (images * self.spread + self.shift).expand(-1, self.channels, -1, -1)
+        if self.size is not None and tuple(pixels.shape[2:]) != (self.size, self.size):
+            pixels = nn.functional.interpolate(
+                pixels,
+                size=(self.size, self.size),
+                mode=self.interpolation,
+                align_corners=False,
+                antialias=self.size < max(pixels.shape[2:]),  # of no use where images grow
+            )
+        return (pixels - self.mean) / self.std
+
+
 class Ensemble(nn.Module):
     """Several networks that predict together: log of the mean of their probabilities."""
 
@@ -231,3 +298,56 @@ def jitter(inputs: Tensor, noise: float = 0.1) -> Tensor:
     if inputs.ndim == 4:
         inputs = augmentation.shifted(inputs)
     return inputs + noise * torch.randn_like(inputs)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file of weights by name: safetensors, or torch's, of which no code is run."""
+    if not path.is_file():
+        raise DataError(f"there is no file of weights at {path}")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return dict(load_file(path))
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or foreign file can fail in every way
+        raise DataError(f"{path} is not a file of weights, or is damaged: {one_line(error)[:200]}") from None
+    for wrapped in ("state_dict", "model"):
+        if isinstance(found, dict) and isinstance(found.get(wrapped), dict):
+            found = found[wrapped]
+    if not isinstance(found, dict) or not found or not all(isinstance(value, Tensor) for value in found.values()):
+        raise DataError(f"{path} holds no weights by name: save a network's state_dict()")
+    return {str(name).removeprefix("module."): value for name, value in found.items()}
+
+
+def fill(network: nn.Module, weights: Mapping[str, Tensor], where: str) -> str:
+    """Give a network weights by name; return what was replaced in a sentence's end, empty if nothing was.
+
+    A head for another number of classes stays as it was initialised. Everything else must be there and fit.
+    """
+    own = network.state_dict()
+    missing, unknown = [name for name in own if name not in weights], [name for name in weights if name not in own]
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    if missing or unknown:
+        what = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the network lacks"
+        raise ConfigError(
+            f"{where} is of another network: it {what} ({len(missing)} tensors are missing, {len(unknown)} unknown)"
+        )
+    other = [name for name in own if name in weights and own[name].shape != weights[name].shape]
+    head = [name for name in other if own[name].shape[1:] == weights[name].shape[1:]]
+    if other != head or len(head) > 2 or len({(len(own[name]), len(weights[name])) for name in head}) > 1:
+        wrong = next(iter([name for name in other if name not in head] or head))
+        raise ConfigError(
+            f"{where} is of another network: {wrong!r} has the shape {tuple(weights[wrong].shape)}, not "
+            f"{tuple(own[wrong].shape)}"
+        )
+    network.load_state_dict({name: value for name, value in weights.items() if name not in head}, strict=False)
+    if not head:
+        return ""
+    return f"; its head of {len(weights[head[0]])} classes is replaced by a new one of {len(own[head[0]])}"
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

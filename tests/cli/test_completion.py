@@ -53,6 +53,7 @@ def test_studies_and_runs_of_the_directory_are_offered(tmp_path: Path, monkeypat
         file.touch()
     assert offered("report", "") == offered("study", "resume", "") == ["mine"]
     assert offered("run", "--resume", "") == ["abc"]
+    assert offered("export", "d") == ["done", "d"], "and files"
 
 
 def test_completing_a_component_imports_nothing_heavy() -> None:

@@ -23,6 +23,7 @@ COMMANDS = {
     "audit": ("wsl_toolkit.cli.audit:audit", "Audit your own candidate sets: what they are, what fits them."),
     "fit": ("wsl_toolkit.cli.fit:fit", "Train a classifier on your own candidate sets."),
     "predict": ("wsl_toolkit.cli.predict:predict", "Predict classes and probabilities with a fitted model."),
+    "export": ("wsl_toolkit.cli.export:export", "Write a run's or a model's network as ONNX, a torch graph, weights."),
     "clean": ("wsl_toolkit.cli.clean:clean", "The most likely true label of each of your examples, for review."),
     "plugin": ("wsl_toolkit.cli.plugin:plugin", "List, scaffold and check plugins."),
     "doctor": ("wsl_toolkit.cli.doctor:doctor", "Say what is installed, what works, and how to fix what does not."),

@@ -53,5 +53,11 @@ def run_folders(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     return _items(open_runs, incomplete)
 
 
+def ended_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the runs of this directory that have a result and, below them, files."""
+    ended = (path.parent.name for path in (HOME / "runs").glob("*/result.json"))
+    return [*_items(ended, incomplete), CompletionItem(incomplete, type="file")]
+
+
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

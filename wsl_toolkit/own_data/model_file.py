@@ -75,8 +75,13 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write the model as one file, atomically."""
+        write_atomically(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the model as the content of a safetensors file."""
         from safetensors.torch import save
 
+        _check_transform(self.transform)
         tensors = {f"network.{name}": value for name, value in self.network.state_dict().items()}
         tensors |= {f"transform.{name}": value for name, value in self.transform.state_dict().items()}
         meta = {
@@ -90,7 +95,8 @@ class Model:
         }
         contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         text = json.dumps(meta, ensure_ascii=False)
-        write_atomically(path, save(contiguous, metadata={TEXT: text, CHECKSUM: checksum(text, contiguous)}))
+        content: bytes = save(contiguous, metadata={TEXT: text, CHECKSUM: checksum(text, contiguous)})
+        return content
 
     @classmethod
     def load(cls, path: Path, registry: Registry) -> Model:
@@ -209,22 +215,31 @@ def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 def model_from(fitted: Fitted, data: Data, about: dict[str, Any]) -> Model:
     """Return the model that a fit came to."""
-    if type(fitted.transform) not in (Scaler, TableTransform):
-        raise ConfigError(
-            f"the preprocessing {type(fitted.transform).__name__} cannot be saved without a pickle: "
-            "use a dataset that is scaled, or a table"
-        )
-    network_input = list(transform_inputs(fitted.transform, data.x[:1]).shape[1:])
+    _check_transform(fitted.transform)
+    return assembled(fitted.network, fitted.transform, data, about)
+
+
+def assembled(network: nn.Module, transform: nn.Module, data: Data, about: dict[str, Any]) -> Model:
+    """Return a model from a network, what prepares its inputs, and the data whose classes and columns it knows."""
+    network_input = list(transform_inputs(transform, data.x[:1]).shape[1:])
     registry = load_plugins().registry
     code = code_of(registry, named_in(about, registry))
     return Model(
-        network=fitted.network.cpu().eval(),
-        transform=fitted.transform,
+        network=network.cpu().eval(),
+        transform=transform,
         class_names=class_names_of(data),
         schema=data.normalise if isinstance(data.normalise, TableSchema) else None,
         input_shape=data.input_shape,
         about={**about, "data": data.name, "network_input": network_input, "code": code},
     )
+
+
+def _check_transform(transform: nn.Module) -> None:
+    if type(transform) not in (Scaler, TableTransform):
+        raise ConfigError(
+            f"the preprocessing {type(transform).__name__} cannot be saved without a pickle: "
+            "use a dataset that is scaled, or a table"
+        )
 
 
 def class_names_of(data: Data) -> tuple[str, ...]:

@@ -98,6 +98,15 @@ class TreeEnsemble(nn.Module):
         lowest = logits.masked_fill(~self.seen, torch.inf).amin(1, keepdim=True)
         return torch.where(self.seen, logits, lowest).float()
 
+    @property
+    def depth(self) -> int:
+        """How many steps lead from a root to the farthest leaf."""
+        steps, node = 0, self.root.long().unique()
+        while bool((inner := node[self.left.long()[node] != node]).numel()):
+            node = torch.cat([self.left.long()[inner], self.right.long()[inner]]).unique()
+            steps += 1
+        return steps
+
     @classmethod
     def load(cls, arrays: Mapping[str, Tensor], features: int, num_classes: int) -> TreeEnsemble:
         """Make the module of arrays from a file, whoever wrote it; what is no forest is refused."""
@@ -124,6 +133,33 @@ class TreeEnsemble(nn.Module):
         if len(arrays["baseline"]) != num_classes or not bool(arrays["seen"].any()):
             raise ValueError("the trees are of other classes")
         return cls(arrays)
+
+
+class UnrolledTrees(nn.Module):
+    """The same logits without a loop whose end depends on the data, which no exported graph could hold."""
+
+    places: Tensor
+
+    def __init__(self, trees: TreeEnsemble) -> None:
+        super().__init__()
+        self.trees = trees
+        self.depth = trees.depth
+        places = torch.nn.functional.one_hot(trees.output.long(), trees.classes)
+        self.register_buffer("places", places.to(trees.value.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take as many steps down as the deepest tree has; a leaf's children are the leaf itself."""
+        trees = self.trees
+        x = x.flatten(1).double()
+        logits = trees.baseline.expand(x.shape[0], -1)
+        if len(trees.root):
+            node = trees.root.long().expand(x.shape[0], -1)
+            for _ in range(self.depth):
+                goes_left = x.gather(1, trees.feature.long()[node]) <= trees.threshold[node]
+                node = torch.where(goes_left, trees.left.long()[node], trees.right.long()[node])
+            logits = logits + trees.value[node] @ self.places
+        lowest = torch.where(trees.seen, logits, torch.inf).amin(1, keepdim=True)
+        return torch.where(trees.seen, logits, lowest).float()
 
 
 ARRAYS = {

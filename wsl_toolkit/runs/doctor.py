@@ -33,6 +33,7 @@ EXTRAS = {
     "optuna": ("search", "searches at random and by TPE"),
     "copier": ("plugins", "scaffolds plugins"),
     "pytest": ("plugins", "checks plugins"),
+    "onnxruntime": ("onnx", "exports models as ONNX"),
 }
 """Packages that are not required: the extra that brings each, and what it is for."""
 

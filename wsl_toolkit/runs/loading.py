@@ -69,7 +69,7 @@ def trial_model(folder: RunFolder, config: RunConfig, parts: Parts) -> tuple[nn.
         raise CheckpointError(f"run {folder.run_id} has no checkpoint in {folder.path}, and so no model")
     with torch.random.fork_rng(devices=[]):
         network = make_model(
-            problem, parts.estimator, parts.backbone, config.training.augmentation, config.training.seed
+            problem, parts.estimator, parts.backbone, config.training.augmentation, config.training.seed, start=False
         )
     return plain(checkpoints.restore_model(network)).eval(), problem
 

@@ -70,6 +70,7 @@ def run(
         ranks.agree("code", digest_of(installed_code(config, registry)))
     cache = cache_in(HOME if folder is None else folder.home)
     parts = load_parts(config, registry, data_dir, data, cache=cache, tell=listener.features)
+    parts.backbone.check_start()
     config = attrs.evolve(config, components=used_components(config, parts))
     codes = codes_of(folder, installed_code(config, registry), other_code=other_code)
     tracker = open_tracker()

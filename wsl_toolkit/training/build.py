@@ -15,7 +15,7 @@ from wsl_toolkit.components import Backbone, Component, Estimator, Scheduler
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.data.problem import Problem, training_candidates
 from wsl_toolkit.errors import ConfigError, PluginError
-from wsl_toolkit.networks import Augmented, feature_width
+from wsl_toolkit.networks import Augmented, Pixels, feature_width
 from wsl_toolkit.parameters import construct
 from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.plugins.places import defined_at
@@ -121,11 +121,19 @@ def build_network(
 
 
 def make_model(
-    problem: Problem, estimator: Estimator, backbone: Backbone, augmentation: str, seed: int, own_stream: str = ""
+    problem: Problem,
+    estimator: Estimator,
+    backbone: Backbone,
+    augmentation: str,
+    seed: int,
+    own_stream: str = "",
+    *,
+    start: bool = True,
 ) -> nn.Module:
     """Build the network to train; each one after the first, where there are several, has streams of its own.
 
-    It seeds torch's global generator. `own_stream` tells the streams of several ranks apart.
+    It seeds torch's global generator. `own_stream` tells the streams of several ranks apart. Without `start` it is a
+    network that gets its weights from elsewhere, a checkpoint for one.
     """
     if backbone.frozen:
         raise ConfigError(
@@ -138,6 +146,8 @@ def make_model(
         number = next(numbers)
         own = stream_seed(seed, f"initialisation{number}")
         network = build_network(backbone, problem.input_shape, problem.num_classes, seed=own)
+        if start:
+            _start(backbone, network, problem)
         if augmentation == "none" or estimator.has_views():
             return network
         augment = AUGMENTATIONS[augmentation]
@@ -149,6 +159,25 @@ def make_model(
         function = "extend_two" if two else "extend"
         raise _refused("estimator", estimator, function, f"returned {type(model).__name__}, not a torch.nn.Module")
     return model
+
+
+def _start(backbone: Backbone, network: nn.Module, problem: Problem) -> None:
+    """Tell a network how its inputs are scaled, where it asks, and give it the weights that it starts from."""
+    for module in network.modules():
+        if isinstance(module, Pixels):
+            module.learn(problem.transform)
+    try:
+        if said := backbone.start(network):
+            network.wsl_started_from = said  # type: ignore[assignment]
+    except Exception as error:
+        mark(error, "backbone")
+        raise
+
+
+def started_from(model: nn.Module) -> list[str]:
+    """Return what backbones say of the weights that a model started from."""
+    said = (getattr(module, "wsl_started_from", "") for module in model.modules())
+    return list(dict.fromkeys(text for text in said if isinstance(text, str) and text))
 
 
 def _feature_width(estimator: Estimator, model: nn.Module, problem: Problem, device: torch.device) -> int | None:

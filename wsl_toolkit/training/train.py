@@ -13,7 +13,7 @@ import torch
 from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training.build import make_trainer
+from wsl_toolkit.training.build import make_trainer, started_from
 from wsl_toolkit.training.callbacks import Callbacks
 from wsl_toolkit.training.checkpoints import Place
 from wsl_toolkit.training.distributed.checkpoints import SharedCheckpoints
@@ -60,6 +60,7 @@ def train(
 
 def _teams(jobs: Sequence[TrainingJob], ranks: Ranks | None, note: Callable[[str], None], share: int) -> Iterator[Team]:
     """Yield teams one after the other; problems are loaded when their team's turn comes."""
+    said: set[str] = set()
     for cohort in _cohorts(jobs):
         loaded = _Problems()
         room = 1 if ranks is not None or len(cohort) < 2 else _room(cohort, loaded, note, share)
@@ -67,6 +68,10 @@ def _teams(jobs: Sequence[TrainingJob], ranks: Ranks | None, note: Callable[[str
             part = cohort[start : start + room]
             with torch.random.fork_rng(devices=[]):
                 members = [_begin(job, loaded.take(job), ranks) for job in part]
+            for text in (text for member in members for text in started_from(member.trainer.model)):
+                if text not in said:
+                    note(text)
+                said.add(text)
             yield from _grouped(members, ranks)
 
 
