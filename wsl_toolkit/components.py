@@ -295,6 +295,10 @@ class Backbone(Component):
     def check_start(self) -> None:
         """Refuse, before anything is recorded, to start from weights that are not there."""
 
+    def start_file(self) -> Path | None:
+        """Return the file that `start` reads, if any: a study's results belong to its content."""
+        return None
+
     def start(self, network: nn.Module) -> str:
         """Give a network that `build` made the weights that training starts from, if not those it was built with.
 

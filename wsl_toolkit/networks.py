@@ -335,7 +335,10 @@ def fill(network: nn.Module, weights: Mapping[str, Tensor], where: str) -> str:
         )
     other = [name for name in own if name in weights and own[name].shape != weights[name].shape]
     head = [name for name in other if own[name].shape[1:] == weights[name].shape[1:]]
-    if other != head or len(head) > 2 or len({(len(own[name]), len(weights[name])) for name in head}) > 1:
+    layers = {name.rpartition(".")[0] for name in head}
+    one_layer = len(layers) == 1 and any(name.rpartition(".")[2] == "weight" for name in head)
+    sizes = {(len(own[name]), len(weights[name])) for name in head}
+    if other and (other != head or not one_layer or len(sizes) > 1):
         wrong = next(iter([name for name in other if name not in head] or head))
         raise ConfigError(
             f"{where} is of another network: {wrong!r} has the shape {tuple(weights[wrong].shape)}, not "

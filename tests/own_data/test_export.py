@@ -226,6 +226,14 @@ def test_a_runs_weights_are_a_model_that_wsl_predict_reads(wsl, digits_run, tmp_
     np.testing.assert_allclose([row["p(3)"] for row in answered], of_the_run(digits_run, x)[:, 3], atol=1e-6)
 
 
+def test_a_run_on_frozen_features_is_exported_with_the_network_that_makes_them(wsl):
+    run = wsl.json("run", "--backbone", "mlp", "--backbone-frozen", "--epochs", 2, "--json", "--quiet")["run_id"]
+    wsl("export", run, "--out", "m.pt2")
+    x = wsl_toolkit.load_data("digits").x[:50]
+    np.testing.assert_allclose(answers(wsl.home / "m.pt2", x)[1], of_the_run(run, x), atol=1e-6)
+    assert "cannot be saved without a pickle" in wsl.refused("export", run, "--out", "m.safetensors")
+
+
 def test_a_run_of_several_trials_says_which_there_are(wsl, two_trials, digits_run):
     said = wsl.refused("export", two_trials, "--out", "m.pt2")
     assert f"run {two_trials} has 2 trials: give one of them: {digits_run} (seed 0)" in said

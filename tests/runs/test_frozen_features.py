@@ -20,13 +20,14 @@ import wsl_toolkit as wsl
 from wsl_toolkit.api import train as api_train
 from wsl_toolkit.cli import main
 from wsl_toolkit.data.problem import make_problem
-from wsl_toolkit.errors import ConfigError, InterruptedRunError, PluginError, WslError
+from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError, PluginError, WslError
+from wsl_toolkit.networks import read_weights
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.feature_cache import FeatureCache
 from wsl_toolkit.runs.features import FeatureMaker
 from wsl_toolkit.studies.jobs import make_job
 from wsl_toolkit.training.config import RunConfig, Training
-from wsl_toolkit.training.features import SEED, load_weights, make_extractor, read_weights
+from wsl_toolkit.training.features import SEED, load_weights, make_extractor
 
 LENET = {"name": "lenet", "frozen": True}
 GENERATOR = {"name": "mcl-skewed", "alpha": 0.7}
@@ -218,9 +219,15 @@ def test_weights_come_from_a_file_whose_last_layer_may_be_another(images: wsl.Da
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda state: state.pop("3.weight"), r"it has no 3\.weight, which the network has"),
-        (lambda state: state.update({"0.bias": torch.zeros(5)}), r"0\.bias is 5 there, and 6 in this network"),
-        (lambda state: state.update({"extra": torch.zeros(1)}), "it has extra, which the network has not"),
+        (lambda state: state.pop("3.weight"), r"another network: it lacks '3\.weight'"),
+        (
+            lambda state: state.update({"0.bias": torch.zeros(5)}),
+            r"'0\.bias' has the shape \(5,\), not \(6,\)",
+        ),
+        (
+            lambda state: state.update({"extra": torch.zeros(1)}),
+            "it has 'extra', which the network lacks",
+        ),
     ],
 )
 def test_weights_of_another_network_are_refused(images: wsl.Data, change: Any, message: str) -> None:
@@ -229,6 +236,26 @@ def test_weights_of_another_network_are_refused(images: wsl.Data, change: Any, m
     change(state)
     with pytest.raises(ConfigError, match=message):
         load_weights(network, state, "weights.pt")
+
+
+def test_a_frozen_torchvision_network_has_the_weights_it_was_told_to_start_from(
+    images: wsl.Data, tmp_path: Path
+) -> None:
+    from torchvision import models
+
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        torch.save(models.resnet18(weights=None).state_dict(), tmp_path / f"{seed}.pth")
+    told = {"model": "resnet18", "size": 32, "frozen": True}
+    one, other = (
+        REGISTRY.create("backbone", "torchvision", {**told, "weights": str(tmp_path / f"{seed}.pth")})
+        for seed in (1, 2)
+    )
+    extractor = make_extractor(one, images)
+    ours, theirs = extractor.body.state_dict(), torch.load(tmp_path / "1.pth", weights_only=True)
+    assert torch.equal(ours["1.conv1.weight"], theirs["conv1.weight"])
+    found = [maker(tmp_path).embedded(images, each).digest() for each in (one, other, one)]
+    assert found[0] == found[2] != found[1]
 
 
 def test_files_that_are_no_weights_are_refused_and_never_executed(tmp_path: Path) -> None:
@@ -240,10 +267,10 @@ def test_files_that_are_no_weights_are_refused_and_never_executed(tmp_path: Path
     torch.save([1, 2], tmp_path / "list.pt")
     (tmp_path / "text.safetensors").write_text("no weights")
     for name in ("harmful.pt", "text.safetensors"):
-        with pytest.raises(ConfigError, match="cannot be read as a file of weights"):
+        with pytest.raises(DataError, match="is not a file of weights, or is damaged"):
             read_weights(tmp_path / name)
     assert not (tmp_path / "executed").exists()
-    with pytest.raises(ConfigError, match="it must hold a network's state_dict"):
+    with pytest.raises(DataError, match="save a network's state_dict"):
         read_weights(tmp_path / "list.pt")
 
 

@@ -19,6 +19,7 @@ from wsl_toolkit.errors import InterruptedRunError
 from wsl_toolkit.plugins import code_identity
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
+from wsl_toolkit.studies.cells import cell_state
 from wsl_toolkit.studies.codes import check_plugins, compare, other_code, results_of
 from wsl_toolkit.studies.driver import StudyError, run_study, study_states
 from wsl_toolkit.studies.executor import Inline
@@ -403,3 +404,24 @@ def test_a_thousand_results_are_compared_without_reading_a_source_twice(
     results = Results(folder, load_plugins().registry)
     assert compare(results_of(state) * 250, results).results == 4
     assert 0 < len(calls) < 20
+
+
+def test_weights_of_the_same_name_and_other_content_make_other_results(tmp_path: Path) -> None:
+    import torch
+    from torchvision import models
+
+    path = tmp_path / "start.pth"
+    backbone = {"name": "torchvision", "model": "squeezenet1_1", "size": 32, "weights": str(path)}
+    study = {**STUDY, "settings": [{"dataset": "digits", "generator": "mcl-skewed", "backbone": backbone}]}
+    study["methods"] = [{"estimator": "ppl"}]
+    found = []
+    for seed in (1, 2, 1):
+        torch.manual_seed(seed)
+        torch.save(models.squeezenet1_1(weights=None).state_dict(), path)
+        registry, described = load_plugins().registry, from_dict(study, "test")
+        digests = data_digests(described, registry, tmp_path)
+        assert len(digests) == 2, "the data's, and the weights'"
+        results = Results(StudyFolder(tmp_path, "bent"), registry, digests, held_out={})
+        found.append({job.id for cell in described.cells() for job in cell_state(cell, results, registry).missing})
+    assert found[0] == found[2]
+    assert not found[0] & found[1]

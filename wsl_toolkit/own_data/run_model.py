@@ -9,6 +9,7 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.own_data.model_file import Model, assembled
 from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.features import cache_in
 from wsl_toolkit.runs.folder import RunFolder
 from wsl_toolkit.runs.loading import config_of, data_dir_of, trial_folders, trial_model
 from wsl_toolkit.runs.runner import load_parts
@@ -33,12 +34,13 @@ def model_of_run(folder: RunFolder, registry: Registry, data_dir: Path | None = 
             f"run {folder.run_id} learned from data that was given as a Python object, without which its "
             "preprocessing is not known: load it in Python, with wsl_toolkit.load_run(…, data=…)"
         )
-    parts = load_parts(config, registry, data_dir_of(folder) if data_dir is None else data_dir)
+    where = data_dir_of(folder) if data_dir is None else data_dir
+    parts = load_parts(config, registry, where, cache=cache_in(folder.home))
     network, problem = trial_model(folder, config, parts)
     about = {
         **{part.role: {"name": part.name, **values_of(part)} for part in (parts.estimator, parts.backbone)},
         "training": config.training.to_dict(),
         "run": folder.run_id,
-        "input_dtype": str(parts.data.x.dtype).removeprefix("torch."),
+        "input_dtype": str(parts.data.raw.x.dtype).removeprefix("torch."),
     }
-    return assembled(network, problem.transform, parts.data, about)
+    return assembled(network, problem.whole_transform, parts.data.raw, about)

@@ -12,6 +12,7 @@ from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.embedding import Embedding, Extractor, inputs_digest
 from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.networks import read_weights
 from wsl_toolkit.parameters import parameters_of, values_of
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.code_identity import code_of
@@ -19,7 +20,7 @@ from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.feature_cache import FOLDER, FORMAT, FeatureCache, tensors_digest
 from wsl_toolkit.training.build import choose_device
 from wsl_toolkit.training.config import FROZEN, Training
-from wsl_toolkit.training.features import Tell, embed, make_extractor, read_weights
+from wsl_toolkit.training.features import Tell, embed, make_extractor
 
 
 @attrs.frozen(kw_only=True)
@@ -93,12 +94,6 @@ def weights_of(backbone: Backbone, data_dir: Path) -> Path | None:
         also = "" if path.is_absolute() else f", neither here nor below the data directory {data_dir}"
         raise ConfigError(f"--backbone-frozen-weights: there is no file {path}{also}")
     return found
-
-
-def weights_digest(path: Path) -> str:
-    """Return a SHA-256 of a file of weights."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe(backbone: Backbone, extractor: Extractor) -> str:

@@ -132,8 +132,11 @@ def make_job(
 
 
 def weights_label(config: RunConfig) -> str:
-    """Return what the weights of a configuration's frozen network are called among the digests of a study's data."""
-    return f"weights {config.components['backbone'][1].get('frozen_weights', '')}"
+    """Return what the file of weights of a configuration's network is called among the digests of a study's data."""
+    name, values = config.components["backbone"]
+    if "frozen_weights" in values:
+        return f"weights {values['frozen_weights']}"
+    return f"weights of {name} {json.dumps({k: v for k, v in values.items() if isinstance(v, str)}, sort_keys=True)}"
 
 
 @attrs.frozen(kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
-from wsl_toolkit.runs.features import FeatureMaker, cache_in, check_frozen, weights_digest, weights_of
+from wsl_toolkit.runs.features import FeatureMaker, cache_in, check_frozen, weights_of
 from wsl_toolkit.runs.tracking.store import HOME
 from wsl_toolkit.studies.cells import CellState, cell_state
 from wsl_toolkit.studies.checks import shown
@@ -24,7 +25,6 @@ from wsl_toolkit.studies.search import Point, grid, import_optuna
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.training.features import Tell
 
-WEIGHTS = "backbone.frozen_weights"
 NEVER = 2**63
 """A time that no result was made at."""
 
@@ -73,13 +73,26 @@ def data_digests(study: Study, registry: Registry, data_dir: Path) -> dict[str, 
             with attributed(registry, "dataset", name):
                 digests[setting.data_label] = load_data(registry.create("dataset", name, values), data_dir).digest()
     for cell in study.cells():
-        searched = cell.space.get(WEIGHTS, ())
-        for point in ({}, *({WEIGHTS: path} for path in searched)):
+        for point in _networks(cell.space):
             config = cell.config(point, seed=study.seed, epochs=None, registry=registry)
-            label = weights_label(config)
-            if label not in digests and (path := weights_of(config.create("backbone", registry), data_dir)):
-                digests[label] = weights_digest(path)
+            label, backbone = weights_label(config), config.create("backbone", registry)
+            if label not in digests and (path := weights_of(backbone, data_dir) or backbone.start_file()):
+                digests[label] = _file_digest(path)
     return digests
+
+
+def _networks(space: Mapping[str, Any]) -> list[Point]:
+    """Return the parts of a search's points that say which network is trained."""
+    named = {
+        key: values for key, values in space.items() if key.startswith("backbone.") and isinstance(values, Sequence)
+    }
+    return [dict(zip(named, values, strict=True)) for values in itertools.product(*named.values())]
+
+
+def _file_digest(path: Path) -> str:
+    from wsl_toolkit.networks import file_digest  # torch, which a look at a study does without
+
+    return file_digest(path)
 
 
 def compute_features(

@@ -147,7 +147,7 @@ def make_model(
         own = stream_seed(seed, f"initialisation{number}")
         network = build_network(backbone, problem.input_shape, problem.num_classes, seed=own)
         if start:
-            _start(backbone, network, problem)
+            start_network(backbone, network, problem.transform)
         if augmentation == "none" or estimator.has_views():
             return network
         augment = AUGMENTATIONS[augmentation]
@@ -161,11 +161,11 @@ def make_model(
     return model
 
 
-def _start(backbone: Backbone, network: nn.Module, problem: Problem) -> None:
+def start_network(backbone: Backbone, network: nn.Module, transform: nn.Module) -> None:
     """Tell a network how its inputs are scaled, where it asks, and give it the weights that it starts from."""
     for module in network.modules():
         if isinstance(module, Pixels):
-            module.learn(problem.transform)
+            module.learn(transform)
     try:
         if said := backbone.start(network):
             network.wsl_started_from = said  # type: ignore[assignment]

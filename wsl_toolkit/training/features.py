@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +10,10 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.embedding import Extractor, fitted_to_all
-from wsl_toolkit.errors import ConfigError, PluginError, one_line
-from wsl_toolkit.networks import classifier, logits_and_features
+from wsl_toolkit.errors import PluginError
+from wsl_toolkit.networks import classifier, fill, logits_and_features
 from wsl_toolkit.system.random_streams import stream_seed
-from wsl_toolkit.training.build import build_network
+from wsl_toolkit.training.build import build_network, start_network
 
 Tell = Callable[[int, int], None]
 """Called with how many examples are done, of how many."""
@@ -33,6 +31,7 @@ def make_extractor(backbone: Backbone, data: Data, weights: Mapping[str, Tensor]
         example = transform(data.x[:2])
     with torch.random.fork_rng(devices=[]):
         network = build_network(backbone, tuple(example.shape[1:]), data.num_classes, seed=SEED)
+        start_network(backbone, network, transform)
     if weights is not None:
         load_weights(network, weights, f"--backbone-frozen-weights {backbone.frozen_weights}")
     return Extractor(transform, without_classifier(network, example, backbone.name))
@@ -61,38 +60,9 @@ def load_weights(network: nn.Module, weights: Mapping[str, Tensor], where: str) 
     """Give a network the weights of a file; those of its last linear layer may be missing, or of another size."""
     last = classifier(network)
     prefix = next(key for key, each in network.named_modules() if each is last)
-    head = {f"{prefix}.{name}" if prefix else name for name in ("weight", "bias")}
     own = network.state_dict()
-    for key in own:
-        if key in head:
-            continue
-        if key not in weights:
-            raise ConfigError(f"{where}: it has no {key}, which the network has: it holds the weights of another one")
-        if weights[key].shape != own[key].shape:
-            shapes = (" × ".join(map(str, each.shape)) or "one number" for each in (weights[key], own[key]))
-            raise ConfigError(f"{where}: {key} is {next(shapes)} there, and {next(shapes)} in this network")
-    if strange := next((key for key in weights if key not in own), None):
-        raise ConfigError(f"{where}: it has {strange}, which the network has not: it holds the weights of another one")
-    network.load_state_dict({**own, **{key: value for key, value in weights.items() if key not in head}})
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dictionary from a .safetensors file, or from what `torch.save` wrote; nothing in it is executed."""
-    where = f"--backbone-frozen-weights {path}"
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: Any = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConfigError(f"{where}: there is no such file") from None
-    except Exception as error:  # damaged archives raise every kind of exception
-        raise ConfigError(f"{where} cannot be read as a file of weights: {one_line(error)[:200]}") from None
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ConfigError(f"{where}: it must hold a network's state_dict, tensors by their names")
-    return {str(key): value for key, value in found.items()}
+    head = {f"{prefix}.{name}" if prefix else name for name in ("weight", "bias")} & own.keys()
+    fill(network, {**{key: own[key] for key in head}, **weights}, where)
 
 
 def embed(extractor: Extractor, data: Data, device: torch.device, tell: Tell) -> tuple[Tensor, Tensor | None]:

@@ -59,9 +59,13 @@ class Torchvision(Backbone):
         return network
 
     def check_start(self) -> None:
-        if self.weights is not None:
-            self._check_model()
-            self._file()
+        self.start_file()
+
+    def start_file(self) -> Path | None:
+        if self.weights is None:
+            return None
+        self._check_model()
+        return self._file()
 
     def start(self, network: nn.Module) -> str:
         from wsl_toolkit.networks import file_digest, fill, read_weights
