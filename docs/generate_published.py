@@ -1,8 +1,8 @@
 """Writes the tables of published numbers on docs/reproduction.md from CSV files beside it.
 
-Run as `python docs/generate_published.py [DIRECTORY]`. With a directory, the `wsl-runs` of `wsl study run
-published-conformal`, carried out whole or in part, the CSV files are written anew from its results first. The text
-around the tables stays as it is.
+Run as `python docs/generate_published.py [DIRECTORY]`. With a directory, the `wsl-runs` of the studies named below,
+carried out whole or in part, the CSV files are written anew from its results first. The text around the tables stays as
+it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from wsl_toolkit.system.files import write_atomically
 HERE = Path(__file__).parent
 PAGE = HERE / "reproduction.md"
 BESIDE = HERE / "reproduction"
-STUDIES = ("published-conformal",)
+STUDIES = {
+    "published-conformal": ("published-conformal", "published-conformal.csv"),
+    "published-valen-short": (str(BESIDE / "published-valen-short.toml"), "published-valen.csv"),
+}
+"""The studies, where they are described, and the published numbers that stand beside theirs."""
 
 
 def main(home: Path | None) -> None:
@@ -44,9 +48,10 @@ def page() -> str:
 
 def write_files(name: str, home: Path) -> None:
     """Write a study's trials, and its numbers beside the published ones."""
-    study = read_study(name)
+    source, theirs = STUDIES[name]
+    study = read_study(source)
     states = study_states(study, StudyFolder(home, name), load_plugins().registry)
-    published = read_published(BESIDE / f"{name}.csv")
+    published = read_published(BESIDE / theirs)
     write_atomically(BESIDE / f"{name}-trials.csv", numbers.trials_csv(states))
     beside = numbers.csv_text(against_rows(compare(study, states, published)))
     write_atomically(BESIDE / f"{name}-against.csv", beside)
@@ -79,7 +84,7 @@ def line(row: dict[str, str]) -> str:
     spread = f" ({row['published_spread']})" if row["published_spread"] else ""
     error = f" ± {float(row['ours_stderr']):.2f}" if row["ours_stderr"] else ""
     ours = f"{float(row['ours']):.2f}{error}"
-    trials = "" if row["trials"] == "5" else f" ({row['trials']} trials)"
+    trials = "" if row["trials"] == "5" else f" ({row['trials']} trial{'s' if row['trials'] != '1' else ''})"
     source = row["source"].replace("*", "\\*")
     return (
         f"| {source} | {row['protocol']} | {row['dataset']} | {row['method']} | {float(row['published']):.2f}{spread} "
