@@ -10,7 +10,8 @@ import pytest
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.plugins.loading import PluginRecord, load_plugins
 from wsl_toolkit.studies import reading
-from wsl_toolkit.studies.reading import builtin_studies, read_study, study_files
+from wsl_toolkit.studies.parsing import from_dict
+from wsl_toolkit.studies.reading import builtin_studies, find_values, make_quick, read_study, study_files
 
 MINIMAL = """
 name = "{name}"
@@ -80,6 +81,48 @@ def test_the_leaderboard_comes_with_the_methods_and_not_with_the_core() -> None:
     assert (study.selection.rule, other.selection.rule) == ("covering-rate", "approximated-accuracy")
     assert (other.settings, other.methods, other.search) == (study.settings, study.methods, study.search)
     assert "leaderboard" in builtin_studies()
+
+
+def test_published_conformal_is_the_protocol_of_its_source() -> None:
+    study = read_study("published-conformal")
+    assert [setting.data_label for setting in study.settings] == [
+        "lost",
+        "MSRCv2",
+        "BirdSong",
+        "mnist",
+        "fashion-mnist",
+    ]
+    assert (study.trials, study.search.space) == (5, {})
+    for cell in study.cells():
+        training = {**study.training, **cell.setting.training, **cell.method.training}
+        assert (training["epochs"], training["weight_decay"], training["validation"]) == (200, 1e-4, 0.0)
+        images = cell.setting.generator is not None
+        assert training["batch_size"] == (256 if images else 16)
+        assert cell.setting.backbone == ("mlp", {"widths": [300, 300, 300], "norm": "after"})
+        if images:
+            assert cell.setting.generator == ("flip-instance", {"rate": 0.8, "scale": "mean-all"})
+        else:
+            assert cell.setting.dataset[1] == {"normalise": "min-max", "coverage": 0.99}
+            assert training["test"] == 0.2
+        if cell.method.label != "CAVL":
+            assert (training["optimizer"], training["lr"]) == ("adam", 0.01)
+            assert training["scheduler"] == {"name": "one-cycle", "every": "step", "momentum": "cycled"}
+
+
+def test_published_valen_is_the_protocol_of_its_source() -> None:
+    study = read_study("published-valen")
+    assert [setting.dataset[0] for setting in study.settings] == ["mnist", "fashion-mnist"]
+    assert all(setting.generator == ("flip", {"q": 0.5}) for setting in study.settings)
+    assert (study.training["epochs"], study.training["batch_size"], study.trials) == (500, 256, 5)
+    assert [method.label for method in study.methods] == ["VALEN", "PRODEN", "RC", "CC", "GA"]
+
+
+@pytest.mark.parametrize("name", ["published-conformal", "published-valen"])
+def test_published_studies_are_tried_in_small_on_bundled_data(name: str) -> None:
+    small = from_dict(make_quick(find_values(name)[0], keep_datasets=False), name)
+    assert {setting.dataset[0] for setting in small.settings} == {"digits"}
+    assert small.training["epochs"] <= 12
+    assert [method.label for method in small.methods] == [method.label for method in read_study(name).methods]
 
 
 def test_a_setting_may_have_fewer_trials_and_shorter_searches() -> None:

@@ -127,6 +127,36 @@ def test_adaptive_optimisers_and_deeper_networks_agree_too(tmp_path: Path) -> No
     assert_same_state(spread, alone, rtol=1e-3, atol=1e-4)
 
 
+def cycled(ranks: Ranks | None) -> dict[str, Any]:
+    """The state after two epochs of a schedule that is stepped after each batch."""
+    torch.set_num_threads(1)
+    options = {"every": "step", "momentum": "cycled"}
+    training = Training(
+        epochs=3,
+        batch_size=16,
+        optimizer="sgd",
+        lr=0.05,
+        scheduler="one-cycle",
+        scheduler_options=options,
+        device="cpu",
+    )
+    registry = load_plugins().registry
+    method, network = registry.create("estimator", "ppl", {}), registry.create("backbone", "linear", {})
+    made = make_trainer(small_problem(), method, network, training, 0, ranks)
+    list(made.epochs(2))
+    assert made.scheduler is not None
+    return {**made.state_dict(), "steps": made.scheduler.last_epoch, "rate": made.optimizer.param_groups[0]["lr"]}
+
+
+def test_a_schedule_by_steps_is_the_same_on_two_ranks(tmp_path: Path) -> None:
+    alone = cycled(None)
+    spread, follower = on_ranks(2, tmp_path, cycled)
+    assert alone["steps"] > 2
+    for state in (spread, follower):
+        assert (state["steps"], state["rate"]) == (alone["steps"], alone["rate"])
+    assert_same_state(spread, alone, **CLOSE)
+
+
 def broken_off(ranks: Ranks | None, after: int, who: int) -> dict[str, Any]:
     """The state of a run that one rank was asked to stop in the middle of its second epoch."""
     made = trainer("ppl", ranks)
