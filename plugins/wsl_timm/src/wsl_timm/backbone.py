@@ -51,8 +51,10 @@ class Timm(Backbone):
         return network
 
     def check_start(self) -> None:
-        if self._is_started():
-            self._file()
+        self.start_file()
+
+    def start_file(self) -> Path | None:
+        return self._file() if self._is_started() else None
 
     def start(self, network: nn.Module) -> str:
         import torch
