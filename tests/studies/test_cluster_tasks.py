@@ -20,9 +20,9 @@ from wsl_toolkit.labels.storage import build
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.executor import Ended, Finished, Inline, check_installed, make_executor
 from wsl_toolkit.studies.jobs import make_job
+from wsl_toolkit.studies.node_worker import Terms, differences, installed, needed_versions, perform
 from wsl_toolkit.studies.parsing import from_dict
-from wsl_toolkit.studies.ray_executor import connect, needed_versions
-from wsl_toolkit.studies.ray_worker import Terms, differences, installed, perform
+from wsl_toolkit.studies.ray_executor import connect
 from wsl_toolkit.studies.shipping import pack, packed_bytes, unpack
 from wsl_toolkit.studies.tasks import Task
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,18 @@ Examples:
   wsl study run my-study.toml --jobs 4
   wsl study run my-study.toml --dry-run
   wsl study run my-study.toml --executor ray --address 10.0.0.1:6379
+  wsl study run my-study.toml --executor slurm --slurm partition=gpu --task-gpus 1
 What is finished is never done again: run the same command after an interruption, or `wsl study resume NAME`. Results
 that another version of a plugin or of the toolkit made are computed anew, unless --keep-old says otherwise.
 """
+
+
+def _pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Split OPTION=VALUE."""
+    for value in values:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*=[^\n]+", value):
+            raise click.BadParameter(f"{value!r} is not OPTION=VALUE, as in partition=gpu", ctx, parameter)
+    return tuple((name, text) for name, _, text in (value.partition("=") for value in values))
 
 
 def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,18 +44,23 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--jobs", type=click.IntRange(min=1),
                      help="Tasks at a time.  [default: one for each core, or what the cluster has room for]"),
-        click.option("--executor", type=click.Choice(["local", "ray", "inline"]), default="local", show_default=True,
-                     help="Who trains: worker processes, a Ray cluster, or this process alone."),
+        click.option("--executor", type=click.Choice(["local", "ray", "slurm", "inline"]), default="local",
+                     show_default=True,
+                     help="Who trains: worker processes, a Ray cluster, jobs of SLURM, or this process alone."),
         click.option("--address", default="auto", show_default=True, metavar="HOST:PORT",
-                     help="Ray: the cluster; auto: the one of this machine; local: start one here."),
+                     help="Ray: the cluster; auto: this machine's; local: start one. SLURM: auto or local."),
         click.option("--task-cpus", type=click.IntRange(min=1), default=1, show_default=True,
-                     help="Ray: cores of a task, which is one training or one stack of them."),
+                     help="Clusters: cores of a task, which is one training or one stack of them."),
         click.option("--task-gpus", type=click.FloatRange(min=0), default=0.0, show_default=True,
-                     help="Ray: GPUs of a task; 0.5 lets two share one."),
+                     help="Clusters: GPUs of a task; with Ray, 0.5 lets two share one."),
         click.option("--task-memory", type=click.FloatRange(min=0), default=0.0, metavar="GB",
-                     help="Ray: memory of a task.  [default: left to the nodes]"),
+                     help="Clusters: memory of a task.  [default: left to the nodes]"),
         click.option("--node-data", is_flag=True,
                      help="Ray: each node reads --data-dir itself; otherwise data is sent to each node once."),
+        click.option("--task-minutes", type=click.IntRange(min=1), default=60, show_default=True,
+                     help="SLURM: time limit of a task; what it cuts off goes on from its last checkpoint."),
+        click.option("--slurm", "slurm", multiple=True, metavar="OPTION=VALUE", callback=_pairs,
+                     help="SLURM: an option of sbatch, such as partition=gpu or account=lab; repeatable."),
         click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Only these datasets; repeatable.",
                      shell_complete=component_names("dataset")),
         click.option("--alpha", "alphas", type=float, multiple=True, help="Only settings with this α; repeatable."),
@@ -98,6 +113,8 @@ def _cluster(options: dict[str, Any]) -> Cluster:
         gpus=options["task_gpus"],
         memory=int(options["task_memory"] * 2**30),
         node_data=options["node_data"],
+        minutes=options["task_minutes"],
+        options=options["slurm"],
     )
 
 

@@ -1,4 +1,6 @@
-"""Who does the tasks: an interface of a few methods, and two that need nothing installed (for Ray: `ray_executor`).
+"""Who does the tasks: an interface of a few methods, and two that need nothing installed.
+
+For clusters there are `ray_executor` and `slurm_executor`.
 
 An executor takes tasks and gives events. It keeps nothing: a task that dies with its worker is given to another, and
 one that kills two workers is reported as failed. Results are written by whoever drives.
@@ -285,7 +287,7 @@ def usable_cores() -> int:
 
 @attrs.frozen(kw_only=True)
 class Cluster:
-    """Which cluster to ask, and what a task takes of it; only `ray` heeds it."""
+    """Which cluster to ask, and what a task takes of it; only `ray` and `slurm` heed it."""
 
     address: str = "auto"
     cpus: int = attrs.field(default=1, validator=attrs.validators.ge(1))
@@ -293,7 +295,11 @@ class Cluster:
     memory: int = 0
     """Bytes; 0 leaves it to the nodes."""
     node_data: bool = False
-    """Every node reads the data itself, below the same path; otherwise it is sent to each node once."""
+    """Ray: every node reads the data itself, below the same path; otherwise it is sent to each node once."""
+    minutes: int = attrs.field(default=60, validator=attrs.validators.ge(1))
+    """SLURM: the time limit of a task."""
+    options: tuple[tuple[str, str], ...] = ()
+    """SLURM: more of sbatch's options, such as a partition, by name."""
 
 
 def check_installed(name: str) -> None:
@@ -302,10 +308,12 @@ def check_installed(name: str) -> None:
         raise ConfigError(
             "--executor ray needs Ray, which is not installed: pip install 'wsl-toolkit[ray]' (on every node)"
         )
+    if name == "slurm" and importlib.util.find_spec("submitit") is None:
+        raise ConfigError("--executor slurm needs submitit, which is not installed: pip install 'wsl-toolkit[slurm]'")
 
 
 def make_executor(name: str, workers: int | None, cluster: Cluster | None = None) -> Executor:
-    """Return an executor by name: `local` processes, `ray` for a cluster, or `inline`, all in this process."""
+    """Return an executor by name: `local` processes, `ray` or `slurm` for a cluster, `inline`: all in this process."""
     if name == "inline":
         return Inline()
     if name == "local":
@@ -315,4 +323,10 @@ def make_executor(name: str, workers: int | None, cluster: Cluster | None = None
         from wsl_toolkit.studies.ray_executor import RayExecutor
 
         return RayExecutor(cluster or Cluster(), workers)
-    raise ConfigError(f"there is no executor {name!r}; there are local, ray and inline")
+    if name == "slurm":
+        check_installed(name)
+        from wsl_toolkit.runs.tracking.store import HOME
+        from wsl_toolkit.studies.slurm_executor import SlurmExecutor
+
+        return SlurmExecutor(cluster or Cluster(), HOME, workers)
+    raise ConfigError(f"there is no executor {name!r}; there are local, ray, slurm and inline")

@@ -8,7 +8,6 @@ study can go from this machine to a cluster and back at any moment.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -21,39 +20,20 @@ import attrs
 
 from wsl_toolkit.data.loading import load_data
 from wsl_toolkit.errors import ConfigError, DataError, PluginError, ResourceError, one_line
-from wsl_toolkit.studies.executor import Advanced, Cluster, Ended, Event, Finished, usable_cores
-from wsl_toolkit.studies.ray_worker import Message, Terms, describe_node, differences, installed, perform
+from wsl_toolkit.studies.executor import Cluster, Ended, Event, Finished, usable_cores
+from wsl_toolkit.studies.flights import Flight, SameSets
+from wsl_toolkit.studies.node_worker import Message, Terms, describe_node, differences, needed_versions, perform
 from wsl_toolkit.studies.tasks import Task
 
 if TYPE_CHECKING:
     from wsl_toolkit.plugins.registry import Registry
     from wsl_toolkit.studies.description import Study
-    from wsl_toolkit.studies.jobs import JobResult
 
-ATTEMPTS = 4
-"""How often a task is begun before it is given up: two nodes may die under it, and it may kill two workers."""
-PAUSE_SECONDS = 1.0
-"""A task waits before it is begun again, twice as long each time: the cluster learns of a death some seconds late."""
 WAIT_SECONDS = 1.0
 PATIENCE_SECONDS = 120.0
 """For so long a cluster may have no node that could do a task."""
 KEPT = 4
 """Datasets that stay in the cluster's shared memory; a study goes through them one after the other."""
-
-
-@attrs.define(eq=False)
-class _Flight:
-    """A task under way: what is left of it, and how often it has died."""
-
-    task: Task
-    finished: set[str] = attrs.field(factory=set)
-    deaths: int = 0
-    due: float = 0.0
-
-    @property
-    def rest(self) -> Task:
-        """The jobs that have no result."""
-        return attrs.evolve(self.task, jobs=tuple(job for job in self.task.jobs if job.id not in self.finished))
 
 
 class RayExecutor:
@@ -70,12 +50,11 @@ class RayExecutor:
         self._redirected = contextlib.redirect_stdout(sys.stderr)
         self._redirected.__enter__()
         self._perform = self.ray.remote(perform).options(max_retries=0, **self._resources())
-        self._flights: dict[Any, _Flight] = {}
-        self._grounded: list[_Flight] = []
+        self._flights: dict[Any, Flight] = {}
+        self._grounded: list[Flight] = []
         self._data: dict[str, tuple[Any, ...]] = {}
         self._versions: dict[str, str] = {}
-        self._sets: dict[str, str] = {}
-        """The hash of the candidate sets of each problem, which every node draws for itself."""
+        self._sets = SameSets()
         self._counted: tuple[float, list[int]] = (-math.inf, [])
         self._idle_since: float | None = None
 
@@ -155,9 +134,9 @@ class RayExecutor:
         device = "cpu" if task.device == "auto" and not self.cluster.gpus else task.device
         # Nodes need not share a disk with this process, so jobs save no state there.
         sent = attrs.evolve(task, device=device, data_dir=task.data_dir.resolve(), checkpoints=None, home=None)
-        self._launch(_Flight(sent))
+        self._launch(Flight(sent))
 
-    def _launch(self, flight: _Flight) -> None:
+    def _launch(self, flight: Flight) -> None:
         task = flight.rest
         terms = Terms(
             digest=task.jobs[0].data,
@@ -222,44 +201,21 @@ class RayExecutor:
             del self._flights[stream]
             yield from self._died(flight, error)
             return
-        for kind, value in messages:
-            if kind == "advanced":
-                yield Advanced(task=flight.task, epochs=value)
-            elif kind == "finished":
-                self._check_sets(value)
-                flight.finished.add(value.job.id)
-                yield Finished(task=flight.task, result=value)
-            else:
+        for message in messages:
+            event = flight.heard(message)
+            if isinstance(event, Finished):
+                self._sets.check(event.result)
+            elif isinstance(event, Ended):
                 del self._flights[stream]
-                apart = value if kind == "apart" else None
-                yield Ended(task=flight.task, apart=apart, error=value if kind == "ended" else None)
+            yield event
 
-    def _check_sets(self, result: JobResult) -> None:
-        """Refuse a result whose node drew other candidate sets than another node for the same problem."""
-        job = result.job
-        facts = [job.config.get(name) for name in ("generator", "seed", "validation", "test")]
-        problem = json.dumps([job.data, facts, job.fold, job.folds])
-        known = self._sets.setdefault(problem, result.candidates_hash)
-        if known != result.candidates_hash:
-            raise DataError(
-                f"two nodes drew different candidate sets for seed {job.seed} ({known[:12]} and "
-                f"{result.candidates_hash[:12]}): a generator depends on more than its seed, or machines differ"
-            )
-
-    def _died(self, flight: _Flight, error: Exception) -> Iterator[Event]:
+    def _died(self, flight: Flight, error: Exception) -> Iterator[Event]:
         """Begin what is left of a task again, later and wherever there is room."""
-        flight.deaths += 1
-        if not flight.rest.jobs:
-            yield Ended(task=flight.task)
-        elif flight.deaths < ATTEMPTS:
-            flight.due = time.monotonic() + PAUSE_SECONDS * 2 ** (flight.deaths - 1)
+        ended = flight.died(last_line(error), "out of memory? give tasks more with --task-memory")
+        if ended is None:
             self._grounded.append(flight)
         else:
-            yield Ended(
-                task=flight.task,
-                error=f"begun {ATTEMPTS} times, and its worker died every time (out of memory? give tasks more with "
-                f"--task-memory): {last_line(error)}",
-            )
+            yield ended
 
     def _check_patience(self) -> None:
         """Give up when no node has been able to do anything for long."""
@@ -314,20 +270,6 @@ def connect(ray: Any, address: str, limit: int | None) -> bool:
             "give its --address, and its token if it asks for one (RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH)"
         ) from None
     return True
-
-
-def needed_versions(study: Study, registry: Registry) -> dict[str, str]:
-    """Return the distributions whose components a study uses, the toolkit and torch, with the versions here."""
-    here = installed()
-    needed = {"wsl-toolkit": here["wsl-toolkit"], "torch": here["torch"]}
-    for cell in study.cells():
-        parts = {"dataset": cell.setting.dataset, "generator": cell.setting.generator}
-        parts |= {"backbone": cell.setting.backbone, "estimator": cell.method.estimator}
-        for role, part in parts.items():
-            if part is not None:
-                owner = registry.entry(role, part[0]).owner
-                needed[owner.distribution] = owner.version
-    return needed
 
 
 def describe_resources(resources: dict[str, float]) -> str:

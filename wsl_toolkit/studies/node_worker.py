@@ -1,6 +1,6 @@
 """What happens on a cluster's nodes: tasks are done as everywhere, on data that the node holds once.
 
-The functions here run in Ray's worker processes; they import what they need there.
+The functions here run in the worker processes of Ray and of SLURM's jobs; they import what they need there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from wsl_toolkit.studies.tasks import Task
 
 if TYPE_CHECKING:
     from wsl_toolkit.data.dataset import Data
+    from wsl_toolkit.plugins.registry import Registry
+    from wsl_toolkit.studies.description import Study
     from wsl_toolkit.training.config import RunConfig
 
 Message = tuple[str, Any]
@@ -127,6 +129,20 @@ def installed() -> dict[str, str]:
         if record.status != "ok":
             found[record.distribution] = f"{record.version} ({record.name} {record.failure or record.status})"
     return found
+
+
+def needed_versions(study: Study, registry: Registry) -> dict[str, str]:
+    """Return the distributions whose components a study uses, the toolkit and torch, with the versions here."""
+    here = installed()
+    needed = {"wsl-toolkit": here["wsl-toolkit"], "torch": here["torch"]}
+    for cell in study.cells():
+        parts = {"dataset": cell.setting.dataset, "generator": cell.setting.generator}
+        parts |= {"backbone": cell.setting.backbone, "estimator": cell.method.estimator}
+        for role, part in parts.items():
+            if part is not None:
+                owner = registry.entry(role, part[0]).owner
+                needed[owner.distribution] = owner.version
+    return needed
 
 
 def describe_node() -> dict[str, Any]:
