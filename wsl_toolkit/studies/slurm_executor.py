@@ -161,7 +161,7 @@ def check_cluster(cluster: Cluster, kind: str) -> None:
     missing = next((program for program in ("sbatch", "srun") if shutil.which(program) is None), None)
     if kind == "slurm" and missing:
         raise ConfigError(
-            f"there is no SLURM here (no {missing} on the PATH): start the study on a login node of the cluster, or try "
+            f"there is no SLURM here (no {missing} on the PATH): start it on a login node of the cluster, or try "
             "it with --address local"
         )
     if cluster.gpus != int(cluster.gpus):

@@ -126,7 +126,7 @@ class Loop:
                 if stop():
                     break
         self.watch.look(losses)
-        per_step = self._total(torch.stack(losses).double().cpu())
+        per_step = self._total(torch.stack(losses).cpu().double())  # not every device has float64
         new = Losses(per_step=per_step, sizes=torch.tensor(shares, dtype=torch.float64))
         return new if begun is None else begun.followed_by(new)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
+from wsl_toolkit.training.devices import DeviceStream
 from wsl_toolkit.training.divergence import Origin
 from wsl_toolkit.training.engine import EpochRecord, Loop, Losses, all_logits
 from wsl_toolkit.training.evaluation import Evaluation
@@ -86,6 +87,7 @@ class Trainer:
         # Dropout and the like draw from torch's global generator; each trainer has its own copy of that stream,
         # which begins where the stream stands now, so that several can take turns.
         self._global_rng = torch.get_rng_state()
+        self._device_rng = DeviceStream(next(model.parameters()).device)
         self._loop = Loop(
             model=model, risk=risk, inputs=self.inputs, optimizer=optimizer, batch_size=batch_size, plan=self.plan
         )
@@ -94,7 +96,7 @@ class Trainer:
         """Train to the end of the epoch and evaluate; None if told to `stop` before, between two batches."""
         begun = self.partial or PartialEpoch(order=self.next_order())
         start = time.perf_counter() - begun.seconds
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), self._device_rng.at_work():
             torch.set_rng_state(self._global_rng)
             losses = self._loop.run(begun.order, self.epoch, begun.losses, stop)
             self._global_rng = torch.get_rng_state()
@@ -190,6 +192,7 @@ class Trainer:
             "scheduler": self.scheduler.state_dict() if self.scheduler else None,
             "shuffle": self.shuffle.get_state(),
             "global_rng": self._global_rng,
+            "device_rng": self._device_rng.state_dict(),
             "under_way": attrs.asdict(self.partial) if self.partial else None,
         }
         own: dict[str, Any] = own_storage(state)
@@ -205,6 +208,7 @@ class Trainer:
             self.scheduler.load_state_dict(state["scheduler"])
         self.shuffle.set_state(state["shuffle"])
         self._global_rng = state["global_rng"]
+        self._device_rng.load_state_dict(state.get("device_rng", {}))  # checkpoints of release 0.1 have none
         begun = state["under_way"]
         self.partial = PartialEpoch(**{**begun, "losses": Losses(**begun["losses"])}) if begun else None
 

@@ -117,6 +117,18 @@ def test_a_new_head_is_the_one_that_the_seed_drew_and_no_stream_is_moved(weights
     assert torch.equal(network[1].fc.weight, head)
 
 
+def test_a_distilled_network_has_two_new_heads(tmp_path: Path) -> None:
+    model = "deit_tiny_distilled_patch16_224"
+    save_file(timm.create_model(model).state_dict(), tmp_path / "w.safetensors")
+    backbone = Timm(model=model, weights=str(tmp_path / "w.safetensors"))
+    network = backbone.build((3, 40, 40), 7)
+    before = {name: value.clone() for name, value in network[1].state_dict().items()}
+    assert "its head of 1000 classes is replaced by a new one of 7" in backbone.start(network)
+    same = {name for name, value in network[1].state_dict().items() if torch.equal(value, before[name])}
+    assert {"head.weight", "head_dist.weight"} <= same, "drawn by the seed"
+    assert "patch_embed.proj.weight" not in same, "from the file"
+
+
 def test_weights_that_are_not_in_the_cache_are_not_fetched_and_the_place_is_named(cache: Path) -> None:
     backbone = Timm(model=MODEL, pretrained=True)
     backbone.build((3, 40, 40), 5)  # as a saved model is read back, without them

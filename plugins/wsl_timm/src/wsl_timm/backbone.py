@@ -67,8 +67,8 @@ class Timm(Backbone):
         own, prepare = network.get_submodule("1"), network.get_submodule("0")
         assert isinstance(prepare, Pixels)
         num_classes, read = int(cast(Any, own).num_classes), read_weights(path)
-        classifier = _classifier(own)
-        theirs = len(read[f"{classifier}.weight"]) if f"{classifier}.weight" in read else 0
+        heads = _heads(own)
+        theirs = len(read.get(f"{heads[0]}.weight", ()))
         # timm knows how to bring the names and shapes of old files up to date, when it creates a network from them.
         given = {"state_dict": read, "num_classes": theirs or num_classes, "custom_load": False}
         with torch.random.fork_rng(devices=[]):
@@ -80,7 +80,7 @@ class Timm(Backbone):
                 ) from None
         is_new = theirs != num_classes
         state = filled.state_dict()
-        kept = {k: v for k, v in state.items() if not (is_new and k.startswith(f"{classifier}."))}
+        kept = {k: v for k, v in state.items() if not (is_new and k.rpartition(".")[0] in heads)}
         own.load_state_dict(kept, strict=False)
         replaced = f"; its head of {theirs} classes is replaced by a new one of {num_classes}" if is_new else ""
         return f"{self.model} starts from the weights {path} (SHA-256 {file_digest(path)[:12]}){replaced}"
@@ -174,10 +174,10 @@ class Timm(Backbone):
             )
 
 
-def _classifier(network: Any) -> str:
-    """Return the name of a network's last layer."""
+def _heads(network: Any) -> tuple[str, ...]:
+    """Return the names of a network's last layers: one, or two where it was distilled."""
     named = network.pretrained_cfg.get("classifier")
-    return str(named[0] if isinstance(named, list | tuple) else named)
+    return tuple(named) if isinstance(named, list | tuple) else (str(named),)
 
 
 def import_timm() -> Any:
