@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def runs(folder: Path) -> list[str]:
 
 
 @full
-def test_output_that_fails_never_stops_training(tmp_path: Path) -> None:
+def test_output_that_fails_never_stops_training(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
+    fresh_database_in(tmp_path)
     shell(tmp_path, f"{WSL} {RUN} --generator mcl-skewed 2>&1 | head -1")
     assert runs(tmp_path) == ["FINISHED"]
     done = shell(tmp_path, f"{WSL} {RUN} 2>/dev/full >&- <&-")

@@ -52,6 +52,8 @@ IN_ONE_PROCESS = [
     ["predict", "model", "people.csv"],
     ["clean", "people.csv", "--out", "clean.csv", "--folds", "2", "--estimator", "cc", "--epochs", "1", "--lr", "0.1"],
     ["run", "--backbone", "linear", "--epochs", "1", "--quiet"],
+    ["export", "model", "--out", "model.pt2"],
+    ["features", "digits", "--backbone", "mlp"],
     ["sync"],
     ["doctor"],
     ["study", "list"],
