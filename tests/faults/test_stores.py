@@ -328,6 +328,7 @@ def test_a_run_whose_creation_was_not_answered_is_found_again_and_a_late_double_
     tracked.begin(offline_allowed=True)
     assert folder.is_offline
     proxy.delay = 0.0
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # from here on the server is as slow as the machine is busy
     until(lambda: len(statuses(workspace)) == 1)  # the server did what it was asked
     folder.append(EpochRecord(epoch=1, metrics={"train/risk": 0.5}, seconds=0.1))
     tags = {LOCAL_ID: folder.run_id}

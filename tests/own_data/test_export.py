@@ -226,6 +226,13 @@ def test_a_runs_weights_are_a_model_that_wsl_predict_reads(wsl, digits_run, tmp_
     np.testing.assert_allclose([row["p(3)"] for row in answered], of_the_run(digits_run, x)[:, 3], atol=1e-6)
 
 
+def test_a_model_of_numbers_alone_is_exported_as_it_is_read_from_its_folder(wsl):
+    rows = [f"{i % 7 / 7},{i % 5 / 5},{('x|y', 'y|z', 'x|z', 'x')[i % 4]}" for i in range(40)]
+    (wsl.home / "numbers.csv").write_text("\n".join(["a,b,candidates", *rows, ""]))
+    wsl("fit", "numbers.csv", "--out", "model", *LINEAR, "--no-track", "--quiet")
+    assert wsl.json("export", "model", "--out", "m.pt2", "--json")["largest_difference"] < 1e-6
+
+
 def test_a_run_on_frozen_features_is_exported_with_the_network_that_makes_them(wsl):
     run = wsl.json("run", "--backbone", "mlp", "--backbone-frozen", "--epochs", 2, "--json", "--quiet")["run_id"]
     wsl("export", run, "--out", "m.pt2")

@@ -166,6 +166,11 @@ def _anonymous(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
 
 def _archive(program: torch.export.ExportedProgram, text: str) -> bytes:
     content = io.BytesIO()
+    for name, value in program.state_dict.items():
+        if (
+            not value.numel()
+        ):  # in a file of weights it may begin where another does, which torch takes for shared memory
+            program.state_dict[name] = value.new_empty(value.shape)
     torch.export.save(program, content, extra_files={METADATA_FILE: text})
     return content.getvalue()
 
