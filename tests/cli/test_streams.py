@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -40,14 +41,21 @@ def runs(folder: Path) -> list[str]:
         return [status for (status,) in database.execute("select status from runs")]
 
 
-@full
 def test_output_that_fails_never_stops_training(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
     fresh_database_in(tmp_path)
     shell(tmp_path, f"{WSL} {RUN} --generator mcl-skewed 2>&1 | head -1")
     assert runs(tmp_path) == ["FINISHED"]
+
+
+@full
+@pytest.mark.system
+def test_output_that_is_full_or_closed_never_stops_training(
+    tmp_path: Path, fresh_database_in: Callable[[Path], None]
+) -> None:
+    fresh_database_in(tmp_path)
     done = shell(tmp_path, f"{WSL} {RUN} 2>/dev/full >&- <&-")
     assert done.returncode == 0, done
-    assert runs(tmp_path) == ["FINISHED"] * 2
+    assert runs(tmp_path) == ["FINISHED"]
 
 
 @full
@@ -122,6 +130,23 @@ def test_ctrl_c_that_an_import_swallowed_is_still_what_ended_the_command(tmp_pat
     command = [sys.executable, "-m", "interrupted_wsl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (130, "Error: stopped by Ctrl-C\n")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("list --json", 0), ("list nonsense", 2)])
+def test_the_program_ends_at_once_but_not_before_all_is_written_and_done(arguments: str, code: int) -> None:
+    program = (
+        "import atexit, sys\n"
+        "from wsl_toolkit.cli import __main__\n"
+        f"sys.argv = ['wsl', *{arguments.split()!r}]\n"
+        "try:\n    __main__.wsl()\nfinally:\n    atexit.register(print, 'last words')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    *said, last = done.stdout.splitlines()
+    assert (done.returncode, last) == (code, "last words")
+    if code == 0:
+        assert "ppl" in json.loads("\n".join(said))["estimator"]
 
 
 @pytest.mark.parametrize("arguments", [["run", "--resume"], ["run", "--config"], ["study", "run"], ["predict", "m"]])

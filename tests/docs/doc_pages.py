@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import tomllib
@@ -151,6 +152,7 @@ def data_of(page: str, *, long: bool = False) -> tuple[str, ...]:
     return (*listed.get(page, ()), *(listed["long"].get(page, ()) if long else ()))
 
 
+@functools.cache
 def _listed() -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / "blocks.toml").read_text(encoding="utf-8"))
 

@@ -19,7 +19,7 @@ FIT = ("--epochs", "3", "--estimator", "cc", "--lr", "0.1", "--weight-decay", "0
 def shown_on_a_terminal(home: Path, *arguments: object) -> str:
     """Run `wsl` in a terminal of its own; return what appeared there on standard error."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from wsl_toolkit.cli import main; main()", *map(str, arguments)]
+    command = [sys.executable, "-P", "-m", "wsl_toolkit.cli", *map(str, arguments)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 
 @pytest.mark.usefixtures("fresh_database")
 def test_paper_table_3_quick_is_a_real_study(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from wsl_toolkit.cli import main; main()"]
+    command = [sys.executable, "-P", "-m", "wsl_toolkit.cli"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "study", "run", "paper-table-3", "--quick"],

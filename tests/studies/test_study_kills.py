@@ -26,7 +26,7 @@ PATIENCE = 240
 
 
 def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from wsl_toolkit.cli import main; main()", *arguments]
+    command = [sys.executable, "-P", "-m", "wsl_toolkit.cli", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=home, env=environment, stderr=subprocess.PIPE, start_new_session=True)
 

@@ -1,4 +1,4 @@
-"""`python -m wsl_toolkit.cli`: the same as `wsl`."""
+"""The program `wsl`, and `python -m wsl_toolkit.cli`, which is the same."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from contextlib import suppress
 
 from wsl_toolkit.cli import main
 
-INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C stopped, as shells count it."""
-
 
 def wsl() -> None:
     """Run the command, and end with its exit code."""
-    ended_with: list[object] = []
+    ended_with: list[int] = []
     # Registered before anything else is imported, so that it is the last to be called.
-    atexit.register(_end_as_told, ended_with)
+    atexit.register(_end_at_once, ended_with)
     try:
         main(prog_name="wsl")
     except SystemExit as ending:
-        ended_with.append(ending.code)
+        ended_with.append(ending.code if isinstance(ending.code, int) else int(ending.code is not None))
         raise
 
 
-def _end_as_told(ended_with: list[object]) -> None:
-    """End an interrupted program with its exit code, which Python may not do.
+def _end_at_once(ended_with: list[int]) -> None:
+    """End the program when all that must be done at its end is done, without taking its modules apart.
 
-    Where Ctrl-C arrives while a C extension (torch's and numpy's initialisation, for instance) runs Python code, Python
-    remembers it as unhandled although it was handled, and after `python -m` it kills itself by SIGINT at the very end.
+    Freeing every object of torch and MLflow one by one takes Python a second or two. And where Ctrl-C arrives while a
+    C extension (torch's and numpy's initialisation, for instance) runs Python code, Python remembers it as unhandled
+    although it was handled, and after `python -m` it would kill itself by SIGINT at the very end.
     """
-    if ended_with == [INTERRUPTED]:
+    if ended_with:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # closed, full, or not there at all
                 stream.flush()
-        os._exit(INTERRUPTED)
+        os._exit(ended_with[0])
 
 
 if __name__ == "__main__":

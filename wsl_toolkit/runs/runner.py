@@ -28,6 +28,7 @@ from wsl_toolkit.runs.tracking.runs_table import table_numbers, table_tags
 from wsl_toolkit.runs.tracking.store import HOME, RunFacts, Tracker
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
 from wsl_toolkit.system import environment
+from wsl_toolkit.system.figure_style import png
 from wsl_toolkit.system.memory import explain_memory
 from wsl_toolkit.system.signals import listening
 from wsl_toolkit.system.statistics import mean_and_error
@@ -325,9 +326,9 @@ def _log_outcome(tracked: TrackedRun, result: RunResult, outcomes: list[TrialOut
     tracked.log_summary({**means, **errors, **row}, max(len(outcome.records) for outcome in outcomes))
     if len(outcomes) > 1:
         records = [outcome.records for outcome in outcomes]
-        tracked.log_figure(summary.curve_figure(records, result.name), "figures/learning_curve.png")
+        tracked.log_picture(png(summary.curve_figure(records, result.name)), "figures/learning_curve.png")
         if figure := trial_figures.confidence_figure(records, None, result.name):
-            tracked.log_figure(figure, "figures/true_label_confidence.png")
+            tracked.log_picture(png(figure), "figures/true_label_confidence.png")
     tracked.describe(summary.describe_result(result))
     tracked.folder.write_result(result.to_dict() if len(outcomes) > 1 else summary.trial_facts(outcomes[0]))
 

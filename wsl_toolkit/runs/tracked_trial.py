@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -16,6 +17,7 @@ from wsl_toolkit.runs.session import Parts, Session
 from wsl_toolkit.runs.tracking.runs_table import table_numbers
 from wsl_toolkit.runs.tracking.store import CANDIDATES_FILE
 from wsl_toolkit.runs.tracking.tracked_run import TrackedRun
+from wsl_toolkit.system.figure_style import png
 from wsl_toolkit.training.checkpoints import Checkpoints
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import EpochRecord
@@ -112,7 +114,9 @@ class TrackedTrial(JobListener):
 
     def on_figure(self, name: str, figure: Any) -> None:
         """Keep a callback's figure."""
-        self._run().log_figure(figure, f"figures/{name}.png")
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")  # as its maker set it up
+        self._run().log_picture(buffer.getvalue(), f"figures/{name}.png")
 
     def on_train_end(self, trained: Trained) -> None:
         """Say why it ended; a trial of several is completed, the only one when its result was shown."""
@@ -130,9 +134,9 @@ class TrackedTrial(JobListener):
         tracked, problem = self._run(), self._problem
         assert problem is not None
         title = summary.run_name(self.config, self.session.registry)
-        tracked.log_figure(summary.curve_figure([trained.records], title), "figures/learning_curve.png")
+        tracked.log_picture(png(summary.curve_figure([trained.records], title)), "figures/learning_curve.png")
         for name, figure in trial_figures.trial_figures(trained.model, problem, trained.records, title):
-            tracked.log_figure(figure, f"figures/{name}.png")
+            tracked.log_picture(png(figure), f"figures/{name}.png")
         tracked.log_model(*summary.deployable(trained.model, problem, self.session.parts.data))
         if self._open is not None:
             tracked.log_summary(table_numbers([trained.final]), len(trained.records))

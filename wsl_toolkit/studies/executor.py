@@ -250,7 +250,7 @@ def _work(pipe: Connection, threads: int, share: int) -> None:
             task = pipe.recv()
             pipe.send(attempt(worker, task, pipe.send))
     except (EOFError, OSError):
-        return
+        os._exit(0)  # there is nothing left to do, and taking torch's modules apart takes a second
 
 
 def attempt(worker: Any, task: Task, send: Callable[[tuple[str, Any]], None]) -> tuple[str, str | None]:

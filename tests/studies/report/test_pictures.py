@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
@@ -120,6 +121,17 @@ def test_a_trial_with_labels_has_all_its_pictures(shape: tuple[int, ...], tmp_pa
     for name, figure in drawn.items():
         figure_style.save(figure, tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+def test_drawn_once_a_picture_has_the_bytes_of_savefig_which_draws_it_twice() -> None:
+    for attempt in ("candidate_sizes", "true_label_confidence", "reliability", "ambiguous"):
+        one, other = (
+            dict(trial_figures.trial_figures(FixedLogits(4), problem((1, 4, 4)), RECORDS, "x"))[attempt]
+            for _ in range(2)
+        )
+        buffer = io.BytesIO()
+        other.savefig(buffer, format="png")
+        assert figure_style.png(one) == buffer.getvalue()
 
 
 def test_without_clean_labels_no_picture_pretends_to_know_them() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from html import escape
 from typing import Any
 
@@ -19,6 +18,7 @@ from wsl_toolkit.own_data.audit.report import (
     people_rows,
     summary_lines,
 )
+from wsl_toolkit.system.figure_style import png
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -111,7 +111,5 @@ def _table(headings: tuple[str, ...] | None, rows: list[tuple[str, ...]]) -> str
 
 
 def _image(canvas: Any, alternative: str) -> str:
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png", metadata={"Software": None})
-    data = base64.b64encode(buffer.getvalue()).decode()
+    data = base64.b64encode(png(canvas, metadata={"Software": None})).decode()
     return f'<img alt="{escape(alternative)}" src="data:image/png;base64,{data}">'

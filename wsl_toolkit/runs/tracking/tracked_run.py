@@ -147,9 +147,9 @@ class TrackedRun:
         """Store a small text file with the run."""
         self._put(name, lambda path: write_atomically(path, text))
 
-    def log_figure(self, figure: Any, name: str) -> None:
-        """Store a figure with the run."""
-        self._put(name, lambda path: figure.savefig(path))
+    def log_picture(self, picture: bytes, name: str) -> None:
+        """Store a picture with the run."""
+        self._put(name, lambda path: write_atomically(path, picture))
 
     def log_file(self, path: Path) -> None:
         """Store a file with the run."""

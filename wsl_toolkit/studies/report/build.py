@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from wsl_toolkit.studies.report.tables import (
     rows_of,
     selection_table,
 )
-from wsl_toolkit.system.figure_style import save
+from wsl_toolkit.system.figure_style import png, save
 from wsl_toolkit.system.files import write_atomically
 
 
@@ -202,9 +201,4 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 def _images(drawn: dict[str, Any]) -> dict[str, bytes]:
     """Return figures as PNG; pictures cannot carry anybody's markup into a page."""
-    images = {}
-    for name, canvas in drawn.items():
-        buffer = io.BytesIO()
-        canvas.savefig(buffer, format="png")
-        images[name] = buffer.getvalue()
-    return images
+    return {name: png(canvas) for name, canvas in drawn.items()}
