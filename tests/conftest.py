@@ -60,8 +60,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "data_dir" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("data"):
             raise pytest.UsageError(f'{item.nodeid} uses data_dir: mark it, e.g. with @pytest.mark.data("MNIST")')
-    gc.collect()
-    gc.freeze()
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))

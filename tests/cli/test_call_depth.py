@@ -18,6 +18,7 @@ class _ReachedError(Exception):
     """The gradient was reached."""
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_from_the_command_to_the_gradient_there_are_few_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[str] = []
 

@@ -233,6 +233,7 @@ def test_a_model_of_numbers_alone_is_exported_as_it_is_read_from_its_folder(wsl)
     assert wsl.json("export", "model", "--out", "m.pt2", "--json")["largest_difference"] < 1e-6
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_run_on_frozen_features_is_exported_with_the_network_that_makes_them(wsl):
     run = wsl.json("run", "--backbone", "mlp", "--backbone-frozen", "--epochs", 2, "--json", "--quiet")["run_id"]
     wsl("export", run, "--out", "m.pt2")
@@ -254,6 +255,7 @@ def test_a_run_that_was_interrupted_says_so_and_one_without_a_checkpoint_has_no_
     assert "has no checkpoint" in wsl.refused("export", digits_run, "--out", "n.safetensors")
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_fits_run_leads_to_its_model(wsl, zoo):
     wsl("fit", zoo, *ZOO, "--out", "model", *LINEAR, "--quiet")
     (folder,) = (wsl.home / "wsl-runs" / "runs").iterdir()

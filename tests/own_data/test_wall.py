@@ -84,6 +84,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.usefixtures("fresh_database")
 @pytest.mark.parametrize("tables", [True], indirect=True)
 def test_a_run_has_the_same_weights_and_sets(tables, folder_of_run):
     (first, sets), (second, other_sets) = (folder_of_run(path, "ppl") for path in tables)

@@ -223,6 +223,7 @@ def test_images_that_no_weights_fit_are_refused(weights):
 # --------------------------------------------------------------------- runs
 
 
+@pytest.mark.usefixtures("fresh_database")
 def test_a_run_starts_from_weights_says_so_and_is_read_back_without_them(weights, tmp_path, monkeypatch):
     """A tracked run, its model and its export need the file no longer."""
     monkeypatch.chdir(tmp_path)
