@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from fault_tools import Started
-from fuzzing import Target, targets, try_case
+from file_mutations import OPENML
+from fuzz_targets import targets
+from fuzzing import Target, try_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +32,15 @@ NAMES = [
 NAMES += ["partitions", "records", "schema", "model", "run.json", "process.json", "result.json", "a run's config.toml"]
 NAMES += ["study result", "a study's data.json", "a study's held-out.json", "a study's tasks/one.json"]
 NAMES += ["a study's study.toml"]
+NAMES += ["xlsx", "table of annotators", "file of classes", "npz with all arrays", "mat of version 7.3"]
+NAMES += ["image", "labels of images", "kept images", "idx images", "idx labels", "pickled votes", "pickled images"]
+NAMES += [f"openml's {name}" for name in OPENML]
+NAMES += ["rows to predict .csv", "rows to predict .xlsx", "rows to predict .npz"]
+NAMES += ["weights .safetensors", "weights .pt", "kept features"]
+NAMES += ["config of a frozen network", "config with weights and augmentation", "checkpoint to go on from"]
+NAMES += ["study with every key", "a study's cells/*.json", "a study's rule.json", "a study's again.json"]
+NAMES += ["a study's data.json with weights", "message of a SLURM job", "published numbers", "superclasses", "queries"]
+NAMES += ["a plugin's pyproject.toml", "a model's MLmodel", "the store's database"]
 CASES = int(os.environ.get("WSL_FUZZ_CASES", "9000"))
 """Cases for each of the parsers in the long test: more than 200,000 in all."""
 SEED = 20261117
