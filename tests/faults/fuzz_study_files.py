@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mutations
+import torch
 from fuzz_user_files import STUDY
 from fuzzing import Target
 
@@ -122,7 +123,22 @@ def targets(folder: Path) -> Iterator[Target]:
             ),
             mutate=lambda dice, text=text: mutations.as_text(dice, text),
         )
+    table = "0.5,0.25,0.25\n0.1,0.8,0.1\n2,-1,0.5\n"
+    yield Target(
+        name="table of a reference model",
+        suffix=".csv",
+        samples=(table.encode(),),
+        parse=_read_reference,
+        mutate=lambda dice: mutations.as_text(dice, table),
+    )
     yield from _others(folder)
+
+
+def _read_reference(path: Path) -> Any:
+    """Read what a reference model predicts, and draw sets by it."""
+    generator = load_plugins().registry.create("generator", "flip-instance", {"reference": str(path)})
+    x, y, stream = torch.eye(3), torch.arange(3), torch.Generator().manual_seed(0)
+    return generator.prepare(x, y, 3, stream).draw(x, y, 3, stream)
 
 
 def _study() -> Any:
