@@ -334,7 +334,11 @@ def fill(network: nn.Module, weights: Mapping[str, Tensor], where: str) -> str:
             f"{where} is of another network: it {what} ({len(missing)} tensors are missing, {len(unknown)} unknown)"
         )
     other = [name for name in own if name in weights and own[name].shape != weights[name].shape]
-    head = [name for name in other if own[name].shape[1:] == weights[name].shape[1:]]
+    head = [
+        name
+        for name in other
+        if own[name].ndim and weights[name].ndim and own[name].shape[1:] == weights[name].shape[1:]
+    ]
     layers = {name.rpartition(".")[0] for name in head}
     one_layer = len(layers) == 1 and any(name.rpartition(".")[2] == "weight" for name in head)
     sizes = {(len(own[name]), len(weights[name])) for name in head}
@@ -344,6 +348,9 @@ def fill(network: nn.Module, weights: Mapping[str, Tensor], where: str) -> str:
             f"{where} is of another network: {wrong!r} has the shape {tuple(weights[wrong].shape)}, not "
             f"{tuple(own[wrong].shape)}"
         )
+    # As the network will hold them: a number that is too large for it becomes infinite there.
+    if broken := next((name for name, value in weights.items() if not bool(value.float().isfinite().all())), None):
+        raise DataError(f"{where} is damaged: {broken!r} holds a number that is NaN or infinite; get it again")
     network.load_state_dict({name: value for name, value in weights.items() if name not in head}, strict=False)
     if not head:
         return ""

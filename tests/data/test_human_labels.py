@@ -76,6 +76,7 @@ def test_plcifar10_is_combined_as_its_variants_say(plcifar, values, expected):
         ({0: [[11]]}, r"image 0 has the labels \[11\], of 0 to 9 only"),
         ({0: [1, 2]}, "a set of image 0 is not a list of whole numbers"),
         ({0: [["cat"]]}, "a set of image 0 is not a list of whole numbers"),
+        ({0: [[2**70], [1], [1]]}, "a set of image 0 is not a list of whole numbers up to 1,000,000"),
         ({"0": [[1]]}, "must be an image's number"),
         ([[1]], "holds no dict"),
     ],
@@ -160,6 +161,8 @@ def test_a_missing_file_is_named_with_the_address_to_get_it_from(tmp_path):
         ({"cl_labels": [[1, 2, 30]] * 30}, "of 0 to 9 only"),
         ({"cl_labels": [[1]] * 30}, "there is no label 3"),
         ({"cl_labels": [[1.5, 2.0, 3.0]] * 30}, "cl_labels must be whole numbers"),
+        ({"cl_labels": [[1, 2, [3, 4]]] * 30}, "cl_labels must be whole numbers"),
+        ({"ord_labels": [[1], [2, 3]] * 15}, "ord_labels must be 30 whole numbers"),
     ],
 )
 def test_complementary_labels_of_another_form_are_refused(cifar10, change, message):

@@ -264,3 +264,10 @@ def test_a_class_that_only_the_test_part_has_is_refused(tmp_path):
         paint(tmp_path / "zoo" / name / "0.png")
     with pytest.raises(DataError, match=r"dgo: there is no such class in .*train\. Did you mean 'dog'"):
         ImageFolder(path=tmp_path / "zoo").load(HERE)
+
+
+@pytest.mark.parametrize("name", ["x" * 9000 + ".png", "gone.png"])
+def test_a_name_that_no_image_has_is_named_with_its_row(folder, name):
+    (folder / "labels.csv").write_text(f"file,candidates\ncat/0.png,cat|dog\n{name},dog\n")
+    with pytest.raises(DataError, match=r"labels\.csv: row 2, column 'file': there is no image"):
+        ImageFolder(path=folder, size=4).load(HERE)

@@ -130,3 +130,19 @@ def test_without_a_network_a_table_that_is_not_there_is_one_line_with_the_remedy
 def test_an_id_or_a_title_is_given(given: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="openml: "):
         OpenMl(**given).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        ("api/v1/json/data/4711", '{"data_set_description": "x"}'),
+        ("api/v1/json/data/features/4711", '{"data_features": {"feature": 5}}'),
+        ("api/v1/json/data/qualities/4711", '{"data_qualities": null}'),
+    ],
+)
+def test_what_was_downloaded_and_is_damaged_is_one_line_with_the_remedy(
+    flowers: Path, answer: str, content: str
+) -> None:
+    (flowers / "openml" / "openml.org" / f"{answer}.gz").write_bytes(gzip.compress(content.encode()))
+    with pytest.raises(DataError, match=r"openml-4711: .* \(if .*openml is damaged, move it away"):
+        OpenMl(id=4711).load(flowers)

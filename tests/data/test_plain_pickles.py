@@ -123,3 +123,9 @@ def test_the_trap_would_have_worked_elsewhere():
     stream = pickle.dumps(Harmful(os.getpid, ()))
     assert any(op.name in ("REDUCE", "STACK_GLOBAL") for op, _, _ in pickletools.genops(stream))
     assert pickle.loads(stream) == os.getpid()
+
+
+@pytest.mark.parametrize("number", [b"r\xff\xff\xff\x7f", b"p99999999999\n"])
+def test_a_pickle_that_asks_for_more_room_than_it_has_bytes_is_refused_before_memory_is_taken(written, number):
+    with pytest.raises(DataError, match=r"it asks for room for .* values in"):
+        read_pickle(written(b"\x80\x02]" + number + b"."))

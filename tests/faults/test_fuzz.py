@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from fault_tools import Started
-from fuzzing import Target, targets, try_case
+from file_mutations import OPENML
+from fuzz_targets import targets
+from fuzzing import Target, try_case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,8 +32,19 @@ NAMES = [
 NAMES += ["partitions", "records", "schema", "model", "run.json", "process.json", "result.json", "a run's config.toml"]
 NAMES += ["study result", "a study's data.json", "a study's held-out.json", "a study's tasks/one.json"]
 NAMES += ["a study's study.toml"]
-CASES = int(os.environ.get("WSL_FUZZ_CASES", "9000"))
-"""Cases for each of the parsers in the long test: more than 200,000 in all."""
+NAMES += ["xlsx", "table of annotators", "file of classes", "npz with all arrays", "mat of version 7.3"]
+NAMES += ["image", "labels of images", "kept images", "idx images", "idx labels", "pickled votes", "pickled images"]
+NAMES += [f"openml's {name}" for name in OPENML]
+NAMES += ["rows to predict .csv", "rows to predict .xlsx", "rows to predict .npz"]
+NAMES += ["weights .safetensors", "weights .pt", "kept features"]
+NAMES += ["config of a frozen network", "config with weights and augmentation", "checkpoint to go on from"]
+NAMES += ["study with every key", "a study's cells/*.json", "a study's rule.json", "a study's again.json"]
+NAMES += ["a study's data.json with weights", "message of a SLURM job", "published numbers", "superclasses", "queries"]
+NAMES += ["table of a reference model"]
+NAMES += ["a plugin's pyproject.toml", "a model's MLmodel", "the store's database"]
+ALL_CASES = 9000
+CASES = int(os.environ.get("WSL_FUZZ_CASES", ALL_CASES))
+"""Cases for each of the parsers in the long test: more than 200,000 in all, unless fewer are asked for."""
 SEED = 20261117
 MEMORY = 3 * 2**30
 """What a process that reads damaged files may take beyond what it has when it begins, most of it addresses unused."""
@@ -44,6 +57,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
 
 def test_every_parser_is_fuzzed(known: dict[str, Target]) -> None:
     assert list(known) == NAMES
+    assert ALL_CASES * len(NAMES) >= 200_000
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,4 +130,3 @@ def test_two_hundred_thousand_damaged_files_are_read_or_refused_in_bounded_memor
     print(json.dumps(report["counts"]))
     assert report["failures"] == []
     assert sum(report["counts"][name].values()) == CASES
-    assert CASES * len(NAMES) >= 200_000

@@ -144,6 +144,14 @@ def test_too_little_memory_is_one_line_that_says_what_to_lower(workspace: Path) 
     assert folder.fact("message").startswith("out of memory")
 
 
+def test_too_little_memory_for_a_frozen_network_is_one_line_too(workspace: Path) -> None:
+    arguments = ["features", "digits", "--backbone", "mlp", "--backbone-widths", "40000,40000"]
+    started = Started(workspace, run_with_little_memory, arguments)
+    assert started.wait() == 5, started.said
+    assert "choose a smaller --backbone or less data" in started.said
+    assert "Traceback" not in started.said
+
+
 def test_a_loss_that_is_no_number_stops_the_run_names_the_step_and_keeps_the_last_good_checkpoint(
     workspace: Path,
 ) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ from wsl_toolkit.data.problem import make_problem
 from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError, PluginError, WslError
 from wsl_toolkit.networks import read_weights
 from wsl_toolkit.plugins.loading import load_plugins
-from wsl_toolkit.runs.feature_cache import FeatureCache
+from wsl_toolkit.runs.feature_cache import FORMAT, FeatureCache, tensors_digest
 from wsl_toolkit.runs.features import FeatureMaker
 from wsl_toolkit.studies.jobs import make_job
 from wsl_toolkit.training.config import RunConfig, Training
@@ -180,6 +181,20 @@ def test_damaged_features_are_computed_again(images: wsl.Data, tmp_path: Path, d
     assert counts == []
 
 
+@pytest.mark.parametrize("wrong", [torch.zeros(7, 84), torch.zeros(180), torch.zeros(180, 84, dtype=torch.int64)])
+def test_features_of_other_examples_under_a_true_checksum_are_computed_again(
+    images: wsl.Data, tmp_path: Path, wrong: torch.Tensor
+) -> None:
+    sound = maker(tmp_path).embedded(images, lenet())
+    (path,) = (tmp_path / "cache").glob("*.safetensors")
+    with safe_open(str(path), framework="pt") as file:
+        said = file.metadata()
+    tensors = {"x": wrong, "test_x": sound.test_x}
+    save_file(tensors, path, metadata={**said, "sha256": tensors_digest(tensors)})  # type: ignore[arg-type]
+    maker(tmp_path, counts := []).embedded(images, lenet())
+    assert counts[-1] == 240
+
+
 def test_a_disk_that_takes_nothing_stops_nothing(
     images: wsl.Data, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -193,6 +208,10 @@ def test_the_list_names_what_is_there_and_leaves_out_what_is_strange(images: wsl
     cache = FeatureCache(tmp_path / "cache")
     (tmp_path / "cache" / "strange.safetensors").write_bytes(b"\xff" * 40)
     save_file({"x": torch.zeros(1)}, tmp_path / "cache" / "other.safetensors")
+    for number, about in enumerate(({"made_at": "now"}, {"made_at": 1e300}, {"network": 5}, {"examples": "x"})):
+        known = {"data": "x", "network": "y", "examples": 1, "width": 1, "made_at": 5.0}
+        said = {"format": FORMAT, "key": "k", "about": json.dumps({**known, **about})}
+        save_file({"x": torch.zeros(1)}, tmp_path / "cache" / f"{number}.safetensors", metadata=said)
     (kept,) = cache.kept()
     assert (kept.data, kept.examples, kept.width) == ("bars", 240, 84)
     assert kept.network.startswith("lenet, weights ")

@@ -20,7 +20,7 @@ from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.studies.executor import Cluster, make_executor
 from wsl_toolkit.studies.flights import Flight
 from wsl_toolkit.studies.jobs import make_job
-from wsl_toolkit.studies.slurm_executor import check_cluster, read_messages
+from wsl_toolkit.studies.slurm_executor import DAMAGED, SlurmExecutor, check_cluster, read_messages
 from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.system.files import write_atomically
 from wsl_toolkit.training.config import RunConfig
@@ -186,3 +186,31 @@ def test_a_task_that_dies_is_begun_again_a_few_times_with_growing_pauses(tmp_pat
     ended = flight.died("gone", "why?")
     assert ended is not None
     assert ended.error is None, "all its jobs have their results"
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "\x00", "[]", '["finished", "{}"]', '["advanced", "x"]', '["sings", 1]', "[" * 5000, '["ended", 1]']
+)
+def test_a_damaged_message_is_said_to_be_damaged_and_taken_once(tmp_path: Path, damaged: str) -> None:
+    write_atomically(tmp_path / "000001.json", '["advanced", 1]')
+    write_atomically(tmp_path / "000002.json", damaged)
+    first, (kind, why) = read_messages(tmp_path)
+    assert first == ("advanced", 1)
+    assert kind == DAMAGED
+    assert why.startswith("a message of its worker is damaged (")
+    assert read_messages(tmp_path) == []
+
+
+@pytest.mark.system
+def test_a_task_whose_message_is_damaged_is_begun_again(tmp_path: Path) -> None:
+    executor = SlurmExecutor(Cluster(address="local"), tmp_path, 1)
+    try:
+        executor.submit(Task(jobs=(make_job(RunConfig().with_defaults(), "trial"),), data_dir=tmp_path))
+        ((flight, inbox),) = executor._flights.values()
+        write_atomically(inbox / "000001.json", '["finished", 0]')
+        assert list(executor.events()) == []
+        assert flight.deaths == 1
+        assert executor._grounded == [flight]
+        assert not inbox.exists()
+    finally:
+        executor.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 import time
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ from small_study import SMALL
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import WslError
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.studies.cell_records import CellRecords
+from wsl_toolkit.studies.cells import cell_state
 from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.plan import check_description
 from wsl_toolkit.studies.reading import read_study
+from wsl_toolkit.studies.store import Results, StudyFolder
 
 TEXT = tomli_w.dumps(SMALL)
 HEAD = 'name = "x"\n'
@@ -157,3 +161,17 @@ def _writable(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _writable(item) for key, item in value.items() if item is not None}
     return [_writable(item) for item in value if item is not None] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("wrong", [{"trials": [[{}]]}, {"trials": 5}, {"searches": [{}]}, {"since": "x"}, {"code": []}])
+def test_a_record_of_a_cell_that_is_damaged_counts_as_none(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    folder, registry = StudyFolder(tmp_path, "small"), load_plugins().registry
+    folder.create()
+    results = Results(folder, registry, {}, {})
+    cell = next(iter(from_dict(SMALL, "small").cells()))
+    CellRecords(folder).write(cell_state(cell, results, registry), results)
+    assert CellRecords(folder).read(cell) is not None
+    (path,) = (folder.path / "cells").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    found = CellRecords(folder).read(cell)
+    assert found is None or "since" in wrong, "since when results count matters only where there are results"

@@ -13,10 +13,10 @@ import torch
 
 from wsl_toolkit.components import Backbone
 from wsl_toolkit.data.problem import Problem, make_problem
-from wsl_toolkit.errors import ConfigError, DivergedError, InterruptedRunError
+from wsl_toolkit.errors import CheckpointError, ConfigError, DivergedError, InterruptedRunError
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training.checkpoints import Checkpoints
+from wsl_toolkit.training.checkpoints import Checkpoints, Place
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.train import JobListener, Trained, TrainingJob, train, why_one_by_one
@@ -190,6 +190,28 @@ def test_training_that_is_stopped_anywhere_goes_on_to_the_same_bits(
         assert notes == []
         for one, other in zip(whole, resumed, strict=True):
             assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"identity": 5}, {"epoch": "x"}, {"records": [{}]}, {"records": None}, {"code": torch.zeros(3)},
+        {"seconds": None},
+        {"records": [{"epoch": 1, "metrics": {"train/risk": "x"}, "seconds": 1.0}]}, {"execution": {"threads": -1}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_checkpoint_that_does_not_hold_what_all_hold_is_refused_in_a_line(
+    problems: Callable[[int], Problem], tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    job = a_job(problems(0), epochs=1, checkpoints=saved_in(tmp_path, 0))
+    train([job])
+    files = Checkpoints(tmp_path / "0")
+    state = files.newest()
+    assert state is not None
+    files.save(Place(epoch=2), {**state, **wrong})
+    with pytest.raises(CheckpointError, match=f"the checkpoint is damaged: its '{next(iter(wrong))}' is not what"):
+        train([attrs.evolve(job, training=attrs.evolve(job.training, epochs=3))])
 
 
 @pytest.mark.parametrize("lost", [1, 2], ids=["the newest", "all, as before the first is complete"])

@@ -183,6 +183,21 @@ def test_weights_of_another_network_are_named(change, why):
     assert why in str(refused.value)
 
 
+def test_a_single_number_of_another_shape_is_of_another_network():
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    found = {**network.state_dict(), "1.num_batches_tracked": torch.zeros(1)}
+    with pytest.raises(ConfigError, match=r"'1.num_batches_tracked' has the shape \(1,\), not \(\)"):
+        fill(network, found, "weights.pth")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e300])
+def test_a_weight_that_is_no_number_is_named(number):
+    network = torch.nn.Linear(2, 2)
+    found = {"weight": torch.tensor([[1, 2], [3, number]], dtype=torch.float64), "bias": torch.zeros(2)}
+    with pytest.raises(DataError, match="'weight' holds a number that is NaN or infinite"):
+        fill(network, found, "weights.pth")
+
+
 def test_weights_may_lie_in_a_checkpoint_or_in_safetensors(tmp_path):
     from safetensors.torch import save_file
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import torch
 from torch import Tensor
 
 from wsl_toolkit.errors import one_line
@@ -23,6 +24,8 @@ FORMAT = "wsl features 1"
 FOLDER = "features"
 """Below the workspace."""
 MOST_HEADER = 2**20
+LATEST = 2.0**33
+"""No file was made later, in seconds since 1970."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,8 +62,11 @@ class FeatureCache:
         """Return where the features of a key are kept."""
         return self.folder / f"{key[:32]}.safetensors"
 
-    def get(self, key: str) -> tuple[Tensor, Tensor | None] | None:
-        """Return features that are there and sound, else None: a cache is never worth an error."""
+    def get(self, key: str, examples: int, tests: int | None) -> tuple[Tensor, Tensor | None] | None:
+        """Return features of so many examples and test examples that are there and sound, else None.
+
+        A cache is never worth an error.
+        """
         from safetensors import SafetensorError, safe_open
 
         if not self.reads:
@@ -71,7 +77,12 @@ class FeatureCache:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError):
             return None
-        if said.get("key") != key or "x" not in tensors or said.get("sha256") != tensors_digest(tensors):
+        wanted = {"x": examples} | ({} if tests is None else {"test_x": tests})
+        fits = wanted.keys() == tensors.keys() and all(
+            each.ndim == 2 and len(each) == wanted[name] and each.dtype == torch.float32
+            for name, each in tensors.items()
+        )
+        if not fits or said.get("key") != key or said.get("sha256") != tensors_digest(tensors):
             log.warning("the features in %s are damaged, and are computed again", self.path(key))
             return None
         return tensors["x"], tensors.get("test_x")
@@ -109,9 +120,21 @@ def _described(path: Path) -> Kept | None:
             said = parse_json(file.read(length).decode())["__metadata__"]
         if said["format"] != FORMAT:
             return None
-        return Kept(key=said["key"], path=path, bytes=path.stat().st_size, **parse_json(said["about"]))
+        kept = Kept(key=said["key"], path=path, bytes=path.stat().st_size, **parse_json(said["about"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return kept if _is_sound(kept) else None
+
+
+def _is_sound(kept: Kept) -> bool:
+    """Return whether what a header says is what it should be, so that it can be shown."""
+    texts, counts = (kept.key, kept.data, kept.network), (kept.examples, kept.width)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(count) is int and count >= 0 for count in counts)
+        and type(kept.made_at) in (int, float)
+        and 0 <= kept.made_at < LATEST
+    )
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:

@@ -18,6 +18,7 @@ from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.code_identity import code_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.feature_cache import FOLDER, FORMAT, FeatureCache, tensors_digest
+from wsl_toolkit.system.memory import explain_memory
 from wsl_toolkit.training.build import choose_device
 from wsl_toolkit.training.config import FROZEN, Training
 from wsl_toolkit.training.features import Tell, embed, make_extractor
@@ -35,13 +36,17 @@ class FeatureMaker:
 
     def embedded(self, data: Data, backbone: Backbone) -> Data:
         """Return the data with a backbone's features in the place of its inputs."""
+        with explain_memory("choose a smaller --backbone or less data"):
+            return self._embedded(data, backbone)
+
+    def _embedded(self, data: Data, backbone: Backbone) -> Data:
         weights_file = weights_of(backbone, self.data_dir)
         with attributed(self.registry, "backbone", backbone.name):
             extractor = make_extractor(backbone, data, read_weights(weights_file) if weights_file else None)
         network = describe(backbone, extractor)
         embedding = Embedding(raw=data, extractor=extractor, network=network)
         key = self.key(embedding, backbone)
-        found = self.cache.get(key)
+        found = self.cache.get(key, len(data.x), None if data.test_x is None else len(data.test_x))
         if found is None:
             with attributed(self.registry, "backbone", backbone.name):
                 found = embed(extractor, data, choose_device(self.device), self.tell)

@@ -86,7 +86,7 @@ class CellRecords:
             return None
         if content["data"] != self._digests.get(cell.setting.data_label, ""):
             return None
-        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
             return self._state(cell, content)
         return None
 

@@ -27,6 +27,8 @@ from wsl_toolkit.studies.jobs import result_from_json
 from wsl_toolkit.studies.node_worker import Message, Terms, needed_versions, perform
 from wsl_toolkit.studies.tasks import Task
 from wsl_toolkit.system.files import write_atomically
+from wsl_toolkit.system.json_files import read_json
+from wsl_toolkit.system.shared_work import BEAT_SECONDS, SharedWork
 
 if TYPE_CHECKING:
     from wsl_toolkit.plugins.registry import Registry
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
 AT_ONCE = 8
 """So many jobs are in SLURM's queue unless --jobs says otherwise."""
 POLL_SECONDS = 0.5
-BEAT_SECONDS, LOST_SECONDS = 10.0, 300.0
-"""The driver shows that it is alive so often; a worker that has seen no sign for so long ends itself."""
-ALIVE = "driver-is-alive"
+LOST_SECONDS = 300.0
+"""A worker that has seen no sign of its driver's life for so long ends itself."""
+FOLDER = "slurm"
+"""Below the workspace."""
+DAMAGED = "damaged"
 
 
 class SlurmExecutor:
@@ -52,8 +56,8 @@ class SlurmExecutor:
         check_cluster(cluster, self.kind)
         self.cluster = cluster
         self.limit = limit or AT_ONCE
-        (home / "slurm").mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="study-", dir=home / "slurm")).resolve()
+        self._work = SharedWork(home / FOLDER, "study-")
+        self.folder = self._work.folder
         self._slurm = submitit.AutoExecutor(folder=self.folder, cluster=self.kind)
         self._flights: dict[Any, tuple[Flight, Path]] = {}
         """Flights by their jobs, each with the folder in which its messages arrive."""
@@ -61,15 +65,6 @@ class SlurmExecutor:
         self._sets = SameSets()
         self._versions: dict[str, str] = {}
         self._failed = False
-        self._closed = threading.Event()
-        threading.Thread(target=self._beat, daemon=True).start()
-
-    def _beat(self) -> None:
-        while True:
-            with contextlib.suppress(OSError):  # a full or slow disk: the next beat may come through
-                (self.folder / ALIVE).touch()
-            if self._closed.wait(BEAT_SECONDS):
-                return
 
     def prepare(self, study: Study, registry: Registry) -> None:
         """Tell SLURM what a task takes; versions are compared when a job starts."""
@@ -104,7 +99,7 @@ class SlurmExecutor:
         task = flight.rest
         terms = Terms(digest=task.jobs[0].data, source=(), versions=self._versions, threads=self.cluster.cpus, share=1)
         try:
-            job = self._slurm.submit(work, task, terms, inbox, self.folder / ALIVE)
+            job = self._slurm.submit(work, task, terms, inbox, self._work.alive)
         except Exception as error:  # whatever sbatch has against it
             raise ConfigError(f"SLURM did not take a job: {one_line(error)[:500]}") from None
         self._flights[job] = (flight, inbox)
@@ -120,6 +115,9 @@ class SlurmExecutor:
             is_over = job.done()  # before its messages are read, or its last ones could be missed
             for message in read_messages(inbox):
                 heard = True
+                if message[0] == DAMAGED:
+                    yield from self._begin_again(job, message[1], "is the disk sound?")
+                    break
                 event = flight.heard(message)
                 if isinstance(event, Finished):
                     self._sets.check(event.result)
@@ -128,14 +126,23 @@ class SlurmExecutor:
                 yield event
             if is_over and job in self._flights:
                 heard = True
-                self._forget(job, failed=True)
-                ended = flight.died(reason(job), f"out of memory or of time? its log is {job.paths.stderr}")
-                if ended is None:
-                    self._grounded.append(flight)
-                else:
-                    yield ended
+                yield from self._begin_again(
+                    job, reason(job), f"out of memory or of time? its log is {job.paths.stderr}"
+                )
         if not heard:
             time.sleep(POLL_SECONDS)
+
+    def _begin_again(self, job: Any, why: str, advice: str) -> Iterator[Event]:
+        """Have a task that was lost begun again, or given up if that happened too often."""
+        flight = self._flights[job][0]
+        with contextlib.suppress(Exception):  # it may be over, or SLURM may not answer
+            job.cancel(check=False)
+        self._forget(job, failed=True)
+        ended = flight.died(why, advice)
+        if ended is None:
+            self._grounded.append(flight)
+        else:
+            yield ended
 
     def _forget(self, job: Any, *, failed: bool) -> None:
         _, inbox = self._flights.pop(job)
@@ -149,9 +156,7 @@ class SlurmExecutor:
                 job.cancel(check=False)
         self._flights.clear()
         self._grounded.clear()
-        self._closed.set()
-        if not self._failed:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self._work.close(keep=self._failed)
 
 
 def check_cluster(cluster: Cluster, kind: str) -> None:
@@ -192,13 +197,26 @@ def _follow(alive: Path) -> None:
 
 
 def read_messages(inbox: Path) -> list[Message]:
-    """Take the messages that have arrived out of their folder, in their order."""
+    """Take the messages that have arrived out of their folder, in their order; one that cannot be read is `DAMAGED`."""
     found: list[Message] = []
     for path in sorted(inbox.glob("[0-9]*.json")):
-        kind, value = json.loads(path.read_text(encoding="utf-8"))
-        found.append((kind, result_from_json(value) if kind == "finished" else value))
+        try:
+            found.append(_message(read_json(path)))
+        except (ValueError, TypeError, KeyError) as error:
+            found.append((DAMAGED, f"a message of its worker is damaged ({one_line(error)[:200]})"))
         path.unlink()
     return found
+
+
+def _message(said: Any) -> Message:
+    """Return a message, or raise a ValueError, TypeError or KeyError if it is none."""
+    kind, value = said
+    if kind == "finished":
+        return kind, result_from_json(value)
+    known = {"advanced": (int,), "apart": (str,), "ended": (str, type(None))}
+    if not isinstance(kind, str) or type(value) not in known.get(kind, ()):
+        raise ValueError("it is none that a worker sends")
+    return kind, value
 
 
 def reason(job: Any) -> str:

@@ -19,6 +19,7 @@ from wsl_toolkit.training.stopping import BestEpoch
 from wsl_toolkit.training.trainer import Trainer
 
 FORMAT = 1
+MOST_THREADS = 2**16
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +69,7 @@ class TrialCheckpoints:
                 f"the checkpoint was written by another version of the toolkit (format {saved.get('format')!r}, this "
                 f"one reads {FORMAT}): resume it with that version, or start a new run"
             )
+        _check_form(saved)
         for name, value in self.identity.items():
             if saved["identity"].get(name) != value:
                 raise CheckpointError(f"the {name} changed since the checkpoint was written: start a new run")
@@ -122,7 +124,7 @@ class TrialCheckpoints:
             if best is not None and saved.get("best") is not None:
                 best.load_state_dict(saved["best"])
             restore_random_streams(saved["streams"])
-        except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this network or method ({one_line(error)[:200]}): the toolkit or a "
                 "plugin changed since it was written"
@@ -137,7 +139,7 @@ class TrialCheckpoints:
         kept = best["model"] if best is not None and best.get("model") is not None else None
         try:
             model.load_state_dict(self._saved["trainer"]["model"] if kept is None else kept)
-        except (RuntimeError, KeyError, TypeError) as error:
+        except (RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this network ({one_line(error)[:200]}): the toolkit or a plugin changed "
                 "since it was written"
@@ -191,6 +193,33 @@ class TrialCheckpoints:
         if finished:
             self.files.keep_only(path)
         return path
+
+
+def _check_form(saved: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that does not hold what all hold; whether its tensors fit is known when they are used."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "identity": (dict,), "epoch": (int,), "step": (int,), "trainer": (dict,), "best": (dict, type(None)),
+        "streams": (dict,), "records": (list,), "seconds": (float, int), "execution": (dict,),
+    }  # fmt: skip
+    more: dict[str, tuple[type, ...]] = {"code": (dict,), "ended_by": (str,), "callbacks": (list, tuple)}
+    wrong = [name for name, known in kinds.items() if type(saved.get(name)) not in known]
+    wrong += [name for name, known in more.items() if name in saved and type(saved[name]) not in known]
+    try:
+        for values in () if wrong else saved["records"]:
+            record = EpochRecord(**values)
+            numbers = [record.epoch, record.seconds, *record.metrics.values()]
+            if not all(type(number) in (int, float) for number in numbers):
+                raise ValueError(record)
+    except (TypeError, ValueError, AttributeError):
+        wrong.append("records")
+    if not wrong and not 1 <= _whole(saved["execution"].get("threads")) <= MOST_THREADS:
+        wrong.append("execution")
+    if wrong:
+        raise CheckpointError(f"the checkpoint is damaged: its {wrong[0]!r} is not what it should be: start a new run")
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int else -1
 
 
 def _execution(trainer: Trainer) -> dict[str, Any]:

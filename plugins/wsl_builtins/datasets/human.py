@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 DRIVE = "https://drive.google.com/uc?id="
 KEYS = ("images", "ord_labels", "cl_labels")
+MOST = 10**6
+"""No label is a larger number."""
 
 
 @attrs.frozen(kw_only=True)
@@ -119,8 +121,8 @@ def read_votes(path: Path) -> dict[int, list[list[int]]]:
         if type(index) is not int or not isinstance(sets, list):
             raise DataError(f"{path}: {index!r} must be an image's number, with a list of sets")
         for one in sets:
-            if not isinstance(one, list) or any(type(label) is not int for label in one):
-                raise DataError(f"{path}: a set of image {index} is not a list of whole numbers")
+            if not isinstance(one, list) or any(type(label) is not int or abs(label) > MOST for label in one):
+                raise DataError(f"{path}: a set of image {index} is not a list of whole numbers up to {MOST:,}")
     return found
 
 
@@ -250,10 +252,20 @@ def label_matrix(given: Any, n: int, path: Path) -> Tensor:
     lengths = {len(row) if hasattr(row, "__len__") else -1 for row in given} if hasattr(given, "__len__") else {-1}
     if len(lengths) != 1 or min(lengths) < 1 or len(given) != n:
         raise DataError(f"{path}: cl_labels must be {n} lists of the same number of labels")
-    matrix = np.asarray(given)
+    matrix = _array(given)
     if matrix.ndim != 2 or matrix.dtype.kind not in "iu":
         raise DataError(f"{path}: cl_labels must be whole numbers")
     return torch.from_numpy(matrix.astype(np.int64))
+
+
+def _array(given: Any) -> Any:
+    """Return lists as an array; one of no numbers where they are not of one shape."""
+    import numpy as np
+
+    try:
+        return np.asarray(given)
+    except ValueError:
+        return np.zeros(0)
 
 
 def whole_labels(given: Any, n: int, key: str, path: Path) -> Tensor:
@@ -261,7 +273,7 @@ def whole_labels(given: Any, n: int, key: str, path: Path) -> Tensor:
     import numpy as np
     import torch
 
-    labels = np.asarray(given).reshape(-1) if isinstance(given, list | np.ndarray) else np.zeros(0)
+    labels = _array(given).reshape(-1) if isinstance(given, list | np.ndarray) else np.zeros(0)
     if labels.dtype.kind not in "iu" or len(labels) != n:
         raise DataError(f"{path}: {key} must be {n} whole numbers")
     return torch.from_numpy(labels.astype(np.int64))

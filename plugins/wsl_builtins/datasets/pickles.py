@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,9 @@ PLAIN = (bool, int, float, str, bytes, bytearray, type(None))
 def read_pickle(path: Path) -> Any:
     """Return what a file holds if it is made of plain values and arrays alone; refuse it otherwise."""
     try:
-        return _without_notes(_PlainUnpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load())
+        content = path.read_bytes()
+        _check_memory(content)
+        return _without_notes(_PlainUnpickler(io.BytesIO(content), encoding="latin1").load())
     except _Refused as error:
         raise DataError(
             f"{path} is refused: {error}. Only dicts, lists, tuples, numbers, texts, bytes and numpy arrays are read, "
@@ -35,6 +38,13 @@ def read_pickle(path: Path) -> Any:
     # A damaged stream fails in as many ways as it has bytes.
     except Exception as error:
         raise DataError(f"{path} cannot be read as a pickle of plain values: {one_line(error)}") from None
+
+
+def _check_memory(content: bytes) -> None:
+    """Refuse a program that numbers what it remembers far beyond its length: Python makes room for all in between."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= int(argument or 0) <= len(content):
+            raise _Refused(f"it asks for room for {argument} values in {len(content)} bytes")
 
 
 class _Refused(Exception):

@@ -43,8 +43,8 @@ def read_folder(folder: Path, labels: Path, layout: table_layout.Layout, file_co
         place = f"{labels.name}: {file.where(row)}, column {file_column!r}"
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise DataError(f"{place}: {name!r} leads out of the folder; name images below it")
-        if not (folder / name).is_file():
-            raise DataError(f"{place}: there is no image {name!r}")
+        if not os.path.isfile(folder / name):  # unlike Path's, it takes names that no file can have
+            raise DataError(f"{place}: there is no image {name[:100]!r}")
     x = decoder.read(folder, [folder / name for name in files])
     labelled["ids"] = labelled["ids"] or _ids(files)
     people = table_files.annotators_of(file, labelled["class_names"])

@@ -46,8 +46,11 @@ def _fetched(
             f"{name}: it is not in {data_dir / 'openml'}, and openml.org cannot be reached ({one_line(error)}): load "
             "it once where there is a network, and copy that folder here"
         ) from None
-    except (ValueError, KeyError) as error:
-        raise DataError(f"{name}: {one_line(error)}") from None
+    # What was downloaded before may be damaged, which scikit-learn's reader meets with every kind of exception.
+    except Exception as error:
+        raise DataError(
+            f"{name}: {one_line(error)} (if {data_dir / 'openml'} is damaged, move it away: it is downloaded again)"
+        ) from None
 
 
 def _table(bunch: Any, name: str) -> TableFile:

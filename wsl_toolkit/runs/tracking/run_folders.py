@@ -19,6 +19,7 @@ from wsl_toolkit.runs.folder import (
 from wsl_toolkit.runs.tracking.outbox import MODEL, DeletedRunError, Delivery, Entry, Outbox, Value
 from wsl_toolkit.runs.tracking.store import Tracker, redact
 from wsl_toolkit.system.files import remove_remains
+from wsl_toolkit.system.shared_work import remove_abandoned
 
 LOCAL_ID = "wsl.folder"
 """The tag by which a run is found again whose creation was the last thing that its process did."""
@@ -119,8 +120,10 @@ def sweep(home: Path, note: Callable[[str], None]) -> list[RunFolder]:
     from filelock import FileLock, Timeout
 
     dead: list[RunFolder] = []
-    for place in (home, home / "jobs", *home.glob("runs/*"), *home.glob("studies/*"), *home.glob("studies/*/*")):
+    inner = (place for kind in ("runs/*", "studies/*", "studies/*/*") for place in home.glob(kind))
+    for place in (home, home / "jobs", home / "features", *inner):
         remove_remains(place)
+    remove_abandoned(home / "slurm")
     if not any(dead_folders(home)):
         return dead
     # A folder that cannot be written, or that another command sweeps right now, is no reason to fail.
