@@ -16,6 +16,7 @@ MODULES = (
     "able",
     "alim",
     "cavl",
+    "clpl",
     "cpe",
     "cr_dpll",
     "crosel",
