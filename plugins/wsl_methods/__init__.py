@@ -24,6 +24,7 @@ MODULES = (
     "discriminative",
     "fredis",
     "gfws",
+    "htc",
     "idgp",
     "order_preserving",
     "papi",
