@@ -37,6 +37,7 @@ MODULES = (
     "solar",
     "transition_risk",
     "valen",
+    "wsc",
 )
 """The modules that add estimators; each has a list `ESTIMATORS`."""
 

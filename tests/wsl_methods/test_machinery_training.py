@@ -41,6 +41,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "papi": {"ramp": 4, "width": 16},
     "records-corr": {},
     "records-proden": {},
+    "wsc": {"ramp": 4, "width": 16},
     "solar": {"ramp": 3, "queue": 256, "prior_epochs": 2},
 }
 
