@@ -16,6 +16,7 @@ MODULES = (
     "able",
     "alim",
     "cavl",
+    "cel",
     "clpl",
     "cpe",
     "cr_dpll",

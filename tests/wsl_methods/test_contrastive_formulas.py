@@ -11,6 +11,7 @@ from machinery_batches import EMBEDDED, WIDTH, B, Embedded, K, at, decayed, made
 
 from wsl_methods.able import Able
 from wsl_methods.alim import Alim
+from wsl_methods.cel import ClassWiseEmbeddings
 from wsl_methods.cr_dpll import ConsistencyRegularised
 from wsl_methods.dirk import Dirk, rectified
 from wsl_methods.papi import Papi
@@ -294,3 +295,42 @@ def test_a_batch_of_one_has_nobody_to_be_compared_with() -> None:
         "confidence": torch.tensor([[0.5, 0.5, 0.0]]),
     }
     torch.testing.assert_close(wsc._contrast(state), torch.tensor([-2 * 0.8 * 0.5]))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+@pytest.mark.parametrize("epoch", [1.0, 5.0])
+def test_cel(epoch: float) -> None:
+    cel = ClassWiseEmbeddings(
+        association=0.3, association_contrast=0.8, prototype=0.6, prototype_contrast=0.7, prototypes_from=3, width=2
+    )
+    batch = made(cel, epoch)
+    s, r, mu = batch.candidates.tolist(), batch.state["confidence"].tolist(), batch.state["prototypes"].tolist()
+    label = [literal.best(row, members) for row, members in zip(batch.logits.tolist(), s, strict=True)]
+    views = (batch.logits, "features"), (batch.state["view_logits"], "view_features")
+    expected = [0.0] * B
+    for logits, name in views:
+        p, z = probabilities(logits), batch.state[name].tolist()
+        for i in range(B):
+            h = [literal.unit(z[i][2 * j : 2 * j + 2]) for j in range(K)]
+            pairs = [(a, b) for a in range(K) for b in range(K) if a != b]
+            inside = [literal.dot(h[a], h[b]) for a, b in pairs if s[i][a] and s[i][b]]
+            across = [abs(literal.dot(h[a], h[b])) for a, b in pairs if s[i][a] != s[i][b]]
+            expected[i] += literal.cross_entropy(r[i], p[i]) + 0.3 * (1 - mean(inside) + 0.8 * mean(across))
+            if epoch >= 3:
+                own = h[label[i]]
+                others = [abs(literal.dot(own, mu[k])) for k in range(K) if k != label[i]]
+                expected[i] += 0.6 * (1 - literal.dot(own, mu[label[i]]) + 0.7 * mean(others))
+    matches(cel, batch, expected)
+    new = cel.update(batch.logits, batch.candidates, batch.state)
+    sums = [list(row) for row in mu]
+    for i, row in enumerate(batch.state["features"].tolist()):
+        h = literal.unit(row[2 * label[i] : 2 * label[i] + 2])
+        sums[label[i]] = [a + b for a, b in zip(sums[label[i]], h, strict=True)]
+    wanted = [literal.unit(row) if any(row) else row for row in sums]
+    torch.testing.assert_close(new["prototypes"], torch.tensor(wanted, dtype=torch.float64))
+    p = probabilities(batch.logits)
+    confidence = [literal.normalised(p[i], s[i]) for i in range(B)]
+    torch.testing.assert_close(new["confidence"], torch.tensor(confidence, dtype=torch.float64))

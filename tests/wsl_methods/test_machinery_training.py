@@ -35,6 +35,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "idgp": {"warm_up": 2, "ramp": 5},
     "dirk": {"warm_up": 1, "network_decay": 0.9, **SMALL},
     "valen": {"warm_up": 2},
+    "cel": {"prototypes_from": 2, "width": 8},
     "crosel": {"warm_up": 2, "history": 2, "threshold": 0.3},
     "gfws": {},
     "htc": {"ramp": 3, "fusion_ramp": 4},
