@@ -13,7 +13,7 @@ KDD 2025 (CEL).
 
 r begins as 1/|s| on the candidates, and μ as 0.
 
-Read in the authors' code, and in that of Fuchs and Kalinke's comparison. Settled as in the latter: the backbone's own
+Read in the authors' code, and in that of Fuchs and Klein's comparison. Settled as in the latter: the backbone's own
 logits, and h as a linear layer of its features, 32 numbers for each class, where the authors put a transformer's
 decoder on the map of a convolutional network, which tables and other backbones do not have; c is the likeliest
 candidate, where the authors multiply logits by the mask, so that a non-candidate wins where all candidates' logits are
