@@ -1,13 +1,18 @@
-"""What an epoch of every method costs, relative to `ppl`: the same network, examples and batches for all."""
+"""What an epoch of every method costs, relative to `ppl`: the same network, examples and batches for all.
+
+`python -m benchmarks.methods NAME …` prints it of some methods, and writes nothing.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import click
 import torch
 
+from benchmarks import report
 from benchmarks.harness import Row, Section, measure, ratio
 from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone
 from wsl_toolkit.components import Estimator
@@ -29,11 +34,11 @@ def sections(quick: bool) -> list[Section]:
     return [compare(network, rounds=1 if quick else 7, scale=0.1 if quick else 1.0) for network in SIZES]
 
 
-def compare(network: str, rounds: int, scale: float) -> Section:
-    """Time an epoch of all methods, round by round, and compare with the reference."""
+def compare(network: str, rounds: int, scale: float, names: Sequence[str] = ()) -> Section:
+    """Time an epoch of these methods, or of all, round by round, and compare with the reference."""
     n, shape, num_classes = SIZES[network]
     problem = Synthetic.draw(int(n * scale), shape, num_classes)
-    names = methods()
+    names = list(dict.fromkeys([REFERENCE, *(names or methods())]))
     cases = {name: epoch_of(problem, network, name) for name in names}
     seconds = measure(cases, rounds=rounds, clock=time.process_time)
     rows = [Row.of(f"{network}: {name}", ratio(seconds, name, REFERENCE)) for name in names if name != REFERENCE]
@@ -64,7 +69,10 @@ def methods() -> list[str]:
 def epoch_of(problem: Synthetic, network: str, name: str) -> Callable[[], Any]:
     """Return a function that trains a method for one more epoch."""
     method: Estimator = load_plugins().registry.create("estimator", name, {})
-    model = method.extend(backbone(network, problem))
+    if "two_networks" in method.needs:
+        model = method.extend_two(lambda: backbone(network, problem))
+    else:
+        model = method.extend(backbone(network, problem))
     trainer = Trainer(
         model=model,
         risk=Risk(method, problem.candidates),
@@ -77,3 +85,16 @@ def epoch_of(problem: Synthetic, network: str, name: str) -> Callable[[], Any]:
         plan=ExecutionPlan(threads=1),
     )
     return lambda: list(trainer.epochs(trainer.epoch + 1))
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Epochs of each.")
+def main(names: tuple[str, ...], rounds: int) -> None:
+    """Print what an epoch of some methods costs, relative to ppl."""
+    for network in SIZES:
+        click.echo(report.text(compare(network, rounds, 1.0, names)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -125,6 +125,22 @@ def test_the_core_names_no_method() -> None:
             assert not strings & names, f"{path.relative_to(ROOT)} names {strings & names}"
 
 
+def test_no_line_of_the_core_names_one_of_the_fields_methods() -> None:
+    """Neither as a text nor as a name of the code, defaults, commands and reports included."""
+    from wsl_methods import wsl_register_estimators, wsl_register_transforms
+
+    names = {component.name for component in (*wsl_register_estimators(), *wsl_register_transforms())}
+    assert {"clpl", "htc", "wsc", "cel", "crosel", "solar", "papi", "gfws", "clsp"} < names
+    names |= {name.replace("-", "_") for name in names}
+    for path in CORE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            said = {getattr(node, part, None) for part in ("value", "id", "attr", "name", "arg")}
+            if isinstance(node, ast.Attribute):
+                said -= {"pop"}  # of lists and dictionaries
+            found = {name for name in said if isinstance(name, str)} & names
+            assert not found, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} names {found}"
+
+
 @pytest.mark.parametrize("path", sorted(FIRST_PARTY.rglob("*.py")), ids=lambda p: str(p.relative_to(FIRST_PARTY)))
 def test_first_party_plugins_import_only_public_names(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -127,6 +127,13 @@ class Extended(nn.Module):
         for slow, fast in zip(self.slow.parameters(), live.parameters(), strict=True):
             slow.lerp_(fast, 1 - self.decay)
 
+    @torch.no_grad()
+    def after_epoch(self, state: State) -> None:
+        """Take over what predictions are made with from the estimator's shared state; override where there is any.
+
+        The engine calls it after each epoch, when the estimator has looked back.
+        """
+
 
 class Augmented(nn.Module):
     """A network that sees an augmented copy of each training batch, and in evaluation the batch itself.

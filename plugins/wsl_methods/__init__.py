@@ -16,6 +16,8 @@ MODULES = (
     "able",
     "alim",
     "cavl",
+    "cel",
+    "clpl",
     "cpe",
     "cr_dpll",
     "crosel",
@@ -23,6 +25,7 @@ MODULES = (
     "discriminative",
     "fredis",
     "gfws",
+    "htc",
     "idgp",
     "order_preserving",
     "papi",
@@ -35,6 +38,7 @@ MODULES = (
     "solar",
     "transition_risk",
     "valen",
+    "wsc",
 )
 """The modules that add estimators; each has a list `ESTIMATORS`."""
 

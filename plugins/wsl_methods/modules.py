@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wsl_toolkit import State
 from wsl_toolkit.augmentation import cutout
-from wsl_toolkit.networks import Extended, classifier
+from wsl_toolkit.networks import Extended, classifier, logits_and_features
 
 POINTS = 8
 """Points on the side of an image that a decoder decodes to."""
@@ -137,6 +137,70 @@ class Unbiased(nn.Module):
         """Return the logits."""
         logits: Tensor = self.network(inputs)
         return logits - self.log_share(classifier(self.network)(self.mean))
+
+
+class HeadedTwice(Extended):
+    """A second last layer beside the network's own, and a layer that weighs both answers.
+
+    Extras of the second one begin with `tail_`: `fixed_logits`, constants of the weak view; `view_logits` of a strong
+    one; `mixed_logits` of mixed weak ones. `fused_logits` weigh both classifiers' answers, which are constants there.
+    """
+
+    def __init__(self, network: nn.Module, needs: frozenset[str], **options: Any) -> None:
+        super().__init__(network, needs, **options)
+        own = classifier(network)
+        classes = own.out_features
+        self.tail = nn.Linear(own.in_features, classes)
+        self.attention = nn.Linear(2 * classes, 2)
+        self.register_buffer("share", torch.full((classes,), 1 / classes))
+
+    def look(self, inputs: Tensor) -> tuple[Tensor, State]:
+        """Return the network's logits of the weak view, and all else as extras."""
+        weak = self.weaken(inputs)
+        partner = torch.randperm(len(inputs), device=inputs.device)
+        share = torch.distributions.Beta(self.mixing, self.mixing).sample().to(inputs)
+        share = torch.maximum(share, 1 - share)
+        views = {"": weak, "view_": self.augment(inputs), "mixed_": share * weak + (1 - share) * weak[partner]}
+        extras: State = {"mixed_partner": partner, "mixed_share": share}
+        for prefix, view in views.items():
+            logits, features = self.outputs(view, prefix)
+            extras |= {f"{prefix}logits": logits, f"tail_{prefix}logits": self.tail(features[f"{prefix}features"])}
+            extras |= features
+        logits = extras.pop("logits")
+        extras |= {"fixed_logits": logits.detach(), "tail_fixed_logits": extras["tail_logits"].detach()}
+        fused = weighed(extras["fixed_logits"], extras["tail_fixed_logits"], self.get_buffer("share"), self.attention)
+        return logits, {**extras, "fused_logits": fused}
+
+    def after_epoch(self, state: State) -> None:
+        """Take over the shares of the classes, which predictions are made with."""
+        self.get_buffer("share").copy_(state["share"])
+
+    def predictor(self) -> nn.Module:
+        """Return both classifiers, weighed."""
+        return Weighed(self.network, self.tail, self.attention, self.get_buffer("share"))
+
+
+class Weighed(nn.Module):
+    """Two last layers on one network's features, whose answers a third layer weighs."""
+
+    def __init__(self, network: nn.Module, tail: nn.Module, attention: nn.Module, share: Tensor) -> None:
+        super().__init__()
+        self.network, self.tail, self.attention = network, tail, attention
+        self.register_buffer("share", share)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return weighed answers, as logits."""
+        logits, features = logits_and_features(self.network, inputs)
+        return weighed(logits, self.tail(features), self.get_buffer("share"), self.attention)
+
+
+def weighed(head: Tensor, tail: Tensor, share: Tensor, attention: nn.Module) -> Tensor:
+    """Return w₁ softmax(head - log(share + 1e-5)) + w₂ softmax(tail), [B, K]; w is a unit vector by `attention`."""
+    answers = torch.softmax(head - torch.log(share + 1e-5), dim=-1), torch.softmax(tail, dim=-1)
+    weights = torch.softmax(nn.functional.leaky_relu(attention(torch.cat(answers, dim=-1))), dim=-1)
+    first, second = nn.functional.normalize(weights, dim=-1).split(1, dim=-1)
+    answer: Tensor = first * answers[0] + second * answers[1]
+    return answer
 
 
 class Twin(Extended):

@@ -23,69 +23,20 @@ outnumber features there are many best weights, of which the solver finds one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from wsl_toolkit.labels.array_sets import candidate_matrix
-
-SMALL = 1e-10
-"""Weights and masses below this count as nothing."""
+from wsl_methods.table_classifiers import SMALL, TableClassifier
 
 
-class _Neighbours(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What both share: sets, scaling, neighbours, and predictions from scores."""
+class _Neighbours(TableClassifier):
+    """A classifier that looks for nearest neighbours among the rows that it has learned from."""
 
-    def fit(self, X: Any, y: Any) -> _Neighbours:
-        """Learn from inputs X [n, d] and candidate sets y."""
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        sets, classes = candidate_matrix(y)
-        if len(sets) != len(X):
-            raise ValueError(f"X has {len(X)} examples and y has {len(sets)} candidate sets")
-        if sets.shape[1] < 2:
-            raise ValueError(f"a classifier needs at least 2 classes, but y has 1 class: {classes[0]!r}")
+    def _learn(self, x: np.ndarray) -> None:
         if self.n_neighbors < 1:
             raise ValueError(f"n_neighbors must be at least 1, not {self.n_neighbors}")
-        self.classes_, self.sets_ = classes, sets.astype(bool)
-        spread = X.std(0)
-        self.shift_ = X.mean(0) if self.scale else np.zeros(X.shape[1])
-        self.spread_ = np.where(spread > 0, spread, 1.0) if self.scale else np.ones(X.shape[1])
-        self.x_ = (X - self.shift_) / self.spread_
-        self.index_ = NearestNeighbors(n_neighbors=min(self.n_neighbors, len(X) - 1)).fit(self.x_)
-        self._learn()
-        return self
-
-    def _learn(self) -> None:
-        """Do what is to be done once."""
-
-    def _scaled(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        scaled: np.ndarray = (validate_data(self, X, dtype=np.float64, reset=False) - self.shift_) / self.spread_
-        return scaled
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return each class's share of the scores, in the order of `classes_`, [n, K]; alike where there are none."""
-        scores = self._scores(self._scaled(X))
-        total = scores.sum(1, keepdims=True)
-        shares: np.ndarray = np.where(total > SMALL, scores / np.where(total > SMALL, total, 1), 1 / scores.shape[1])
-        return shares
-
-    def _scores(self, x: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the class with the highest score of every example."""
-        labels: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
-        return labels
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the covering rate; with ordinary labels, which are sets of one class, that is the accuracy."""
-        sets = candidate_matrix(y, self.classes_)[0].astype(bool)
-        covered = sets[np.arange(len(sets)), self.predict_proba(X).argmax(1)]
-        return float(np.average(covered, weights=sample_weight))
+        self.x_ = x
+        self.index_ = NearestNeighbors(n_neighbors=min(self.n_neighbors, len(x) - 1)).fit(x)
 
 
 class PLKNN(_Neighbours):
@@ -121,9 +72,10 @@ class IPAL(_Neighbours):
         self.max_iter = max_iter
         self.scale = scale
 
-    def _learn(self) -> None:
+    def _learn(self, x: np.ndarray) -> None:
         from scipy.sparse import csr_array
 
+        super()._learn(x)
         if not 0 <= self.alpha < 1:
             raise ValueError(f"alpha must be at least 0 and below 1, not {self.alpha}")
         places = self.index_.kneighbors(return_distance=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import machinery_literals as literal
 import pytest
 import torch
@@ -9,10 +11,13 @@ from machinery_batches import EMBEDDED, WIDTH, B, Embedded, K, at, decayed, made
 
 from wsl_methods.able import Able
 from wsl_methods.alim import Alim
+from wsl_methods.cel import ClassWiseEmbeddings
+from wsl_methods.cr_dpll import ConsistencyRegularised
 from wsl_methods.dirk import Dirk, rectified
 from wsl_methods.papi import Papi
 from wsl_methods.pico import Pico
 from wsl_methods.pico_plus import PicoPlus
+from wsl_methods.wsc import SpectralContrast
 
 
 @pytest.mark.parametrize("epoch", [0.0, 5.0])
@@ -241,3 +246,91 @@ def test_papi(epoch: float, target_decay: float, prototype_decay: float, weight:
             prototypes[label] = decayed(prototypes[label], z, prototype_decay)
     wanted = [literal.unit(mu) if any(mu) else mu for mu in prototypes]
     torch.testing.assert_close(new["prototypes"], torch.tensor(wanted, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("epoch", "confidences"), [(0.0, "weak"), (4.0, "views"), (30.0, "weak")])
+def test_wsc(epoch: float, confidences: str) -> None:
+    wsc = SpectralContrast(
+        weight=0.7, ramp=10, own_pull=1.5, class_pull=3.0, spread=0.4, width=WIDTH, confidences=confidences
+    )
+    batch = made(wsc, epoch)
+    s, r = batch.candidates.tolist(), batch.state["confidence"].tolist()
+    views = [probabilities(v) for v in (batch.logits, batch.state["view_logits"], batch.state["third_logits"])]
+    # One embedding is made so short that it stays as it is.
+    batch.state["view_features"][0] *= 0.1 / batch.state["view_features"][0].norm()
+    given = [batch.state[name].tolist() for name in ("view_features", "third_features")]
+    z = [[v if literal.dot(v, v) < 1 else literal.unit(v) for v in view] for view in given]
+    contrast = -2 * 1.5 / B * sum(literal.dot(z[0][i], z[1][i]) for i in range(B))
+    for i in range(B):
+        for k in range(B):
+            if i != k:
+                near = sum(literal.dot(z[a][i], z[b][k]) for a, b in ((0, 1), (0, 0), (1, 1)))
+                contrast -= 2 * 3.0 / (3 * B * (B - 1)) * literal.dot(r[i], r[k]) * near
+    everyone = z[0] + z[1]
+    squares = [literal.dot(u, v) ** 2 for a, u in enumerate(everyone) for b, v in enumerate(everyone) if a != b]
+    contrast += 0.4 * (1.5 + 3.0 / K) ** 2 * sum(squares) / (2 * B * (2 * B - 1))
+    outside = sum(literal.outside_loss(views[0][i], s[i]) for i in range(B)) / B
+    agree = sum(literal.divergence(r[i], view[i]) for view in views for i in range(B)) / B
+    expected = outside + 0.7 * min(epoch / 10, 1) * (agree + contrast)
+    assert batch.loss(wsc).mean().item() == pytest.approx(expected)
+    mean = [[math.prod(view[i][j] for view in views) ** (1 / 3) for j in range(K)] for i in range(B)]
+    wanted = [literal.normalised((mean if confidences == "views" else views[0])[i], s[i]) for i in range(B)]
+    new = wsc.update(batch.logits, batch.candidates, batch.state)["confidence"]
+    torch.testing.assert_close(new, torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_without_contrast_and_with_confidences_of_all_views_wsc_is_cr_dpll() -> None:
+    wsc = SpectralContrast(ramp=100, own_pull=0, class_pull=0, confidences="views")
+    batch, other = made(wsc, 7.0), ConsistencyRegularised()
+    torch.testing.assert_close(batch.loss(wsc), batch.loss(other))
+    new, same = (each.update(batch.logits, batch.candidates, batch.state) for each in (wsc, other))
+    assert torch.equal(new["confidence"], same["confidence"])
+
+
+def test_a_batch_of_one_has_nobody_to_be_compared_with() -> None:
+    wsc = SpectralContrast(spread=0)
+    state = {
+        "view_features": torch.tensor([[3.0, 4.0]]),
+        "third_features": torch.tensor([[0.0, 0.5]]),
+        "confidence": torch.tensor([[0.5, 0.5, 0.0]]),
+    }
+    torch.testing.assert_close(wsc._contrast(state), torch.tensor([-2 * 0.8 * 0.5]))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+@pytest.mark.parametrize("epoch", [1.0, 5.0])
+def test_cel(epoch: float) -> None:
+    cel = ClassWiseEmbeddings(
+        association=0.3, association_contrast=0.8, prototype=0.6, prototype_contrast=0.7, prototypes_from=3, width=2
+    )
+    batch = made(cel, epoch)
+    s, r, mu = batch.candidates.tolist(), batch.state["confidence"].tolist(), batch.state["prototypes"].tolist()
+    label = [literal.best(row, members) for row, members in zip(batch.logits.tolist(), s, strict=True)]
+    views = (batch.logits, "features"), (batch.state["view_logits"], "view_features")
+    expected = [0.0] * B
+    for logits, name in views:
+        p, z = probabilities(logits), batch.state[name].tolist()
+        for i in range(B):
+            h = [literal.unit(z[i][2 * j : 2 * j + 2]) for j in range(K)]
+            pairs = [(a, b) for a in range(K) for b in range(K) if a != b]
+            inside = [literal.dot(h[a], h[b]) for a, b in pairs if s[i][a] and s[i][b]]
+            across = [abs(literal.dot(h[a], h[b])) for a, b in pairs if s[i][a] != s[i][b]]
+            expected[i] += literal.cross_entropy(r[i], p[i]) + 0.3 * (1 - mean(inside) + 0.8 * mean(across))
+            if epoch >= 3:
+                own = h[label[i]]
+                others = [abs(literal.dot(own, mu[k])) for k in range(K) if k != label[i]]
+                expected[i] += 0.6 * (1 - literal.dot(own, mu[label[i]]) + 0.7 * mean(others))
+    matches(cel, batch, expected)
+    new = cel.update(batch.logits, batch.candidates, batch.state)
+    sums = [list(row) for row in mu]
+    for i, row in enumerate(batch.state["features"].tolist()):
+        h = literal.unit(row[2 * label[i] : 2 * label[i] + 2])
+        sums[label[i]] = [a + b for a, b in zip(sums[label[i]], h, strict=True)]
+    wanted = [literal.unit(row) if any(row) else row for row in sums]
+    torch.testing.assert_close(new["prototypes"], torch.tensor(wanted, dtype=torch.float64))
+    p = probabilities(batch.logits)
+    confidence = [literal.normalised(p[i], s[i]) for i in range(B)]
+    torch.testing.assert_close(new["confidence"], torch.tensor(confidence, dtype=torch.float64))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from machinery_batches import B, K, decayed, made, matches, probabilities
 
 from wsl_methods.cr_dpll import ConsistencyRegularised
-from wsl_methods.modules import Centred
+from wsl_methods.htc import HeadAndTail
+from wsl_methods.modules import Centred, HeadedTwice
 from wsl_methods.records import Debiasing, Records, RecordsProden, log_share
 from wsl_methods.solar import Solar, rank_within, sinkhorn
 from wsl_toolkit import Estimator, param
@@ -179,3 +180,84 @@ def test_any_estimator_that_keeps_confidences_can_be_debiased() -> None:
     wanted = [literal.normalised(mean[i], batch.candidates[i].tolist()) for i in range(B)]
     new = fair.update(batch.logits, batch.candidates, batch.state)
     torch.testing.assert_close(new["confidence"], torch.tensor(wanted, dtype=torch.float64))
+
+
+def told_and_sure(
+    label: literal.Rows, p: dict[str, literal.Rows], dist: literal.Row, rho: float, mix: tuple[float, list[int]]
+) -> float:
+    """Cross-entropies with the strong view of the chosen, and with mixed views of pairs of them."""
+    losses = [literal.cross_entropy(label[i], p["fixed_"][i]) for i in range(B)]
+    chosen: set[int] = set()
+    for j in range(K):
+        members = sorted((i for i in range(B) if label[i].index(max(label[i])) == j), key=lambda i: losses[i])
+        chosen |= set(members[: max(1, math.ceil(B * dist[j] * rho))])
+    share, partner = mix
+    both = [i for i in chosen if partner[i] in chosen]
+    sure = sum(literal.cross_entropy(label[i], p["view_"][i]) for i in chosen) / len(chosen)
+    if both:
+        targets = {i: decayed(label[i], label[partner[i]], share) for i in both}
+        sure += sum(literal.cross_entropy(targets[i], p["mixed_"][i]) for i in both) / len(both)
+    return sure
+
+
+@pytest.mark.parametrize("epoch", [0.0, 1.0, 6.0, 30.0])
+def test_htc(epoch: float) -> None:
+    htc = HeadAndTail(ramp=10, fusion_ramp=20)
+    share = torch.tensor([0.6, 0.2, 0.15, 0.05], dtype=torch.float64)
+    batch = made(htc, epoch, share=share)
+    state = {**batch.state, "logits": batch.logits}
+    head = {name: probabilities(state[f"{name}logits"]) for name in ("", "fixed_", "view_", "mixed_")}
+    tail = {name: probabilities(state[f"tail_{name}logits"]) for name in ("", "fixed_", "view_", "mixed_")}
+    r, prior = state["confidence"].tolist(), share.tolist()
+    adjusted = [
+        [f - 2 * math.log(q) for f, q in zip(row, prior, strict=True)] for row in state["fixed_logits"].tolist()
+    ]
+    labels = {"head": r, "tail": [literal.softmax(row) for row in adjusted]}
+    mix = state["mixed_share"].item(), state["mixed_partner"].tolist()
+    expected = sum(literal.cross_entropy(r[i], p[""][i]) for p in (head, tail) for i in range(B)) / B
+    if epoch >= 1:
+        grown = min(epoch / 10, 1)
+        rho = 0.2 + 0.4 * grown
+        expected += 0.9 * grown * told_and_sure(labels["head"], head, prior, rho, mix)
+        expected += 0.9 * grown * told_and_sure(labels["tail"], tail, [1 / K] * K, rho, mix)
+    fused = probabilities(state["fused_logits"])
+    expected += 0.5 * min(epoch / 20, 1) * sum(literal.cross_entropy(r[i], fused[i]) for i in range(B)) / B
+    assert batch.loss(htc).mean().item() == pytest.approx(expected)
+    wanted = [decayed(r[i], literal.normalised(tail[""][i], batch.candidates[i].tolist()), 0.4) for i in range(B)]
+    new = htc.update(batch.logits, batch.candidates, batch.state)
+    torch.testing.assert_close(new["confidence"], torch.tensor(wanted, dtype=torch.float64))
+
+
+def test_htc_counts_classes_by_all_confidences_and_leaves_out_those_in_no_set() -> None:
+    htc = HeadAndTail()
+    confidence = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.25, 0.75, 0.0]])
+    found = htc.after_epoch(confidence > 0, {"confidence": confidence, "share": torch.full((3,), 1 / 3)})["share"]
+    torch.testing.assert_close(found, torch.tensor([1.75, 1.25, 0.0]) / 3)
+    labels = htc._tail_labels({"share": found, "fixed_logits": torch.zeros(2, 3)})
+    fair = torch.tensor([1 / 1.75**2, 1 / 1.25**2, 0.0])
+    torch.testing.assert_close(labels, (fair / fair.sum()).expand(2, 3))
+
+
+def test_htc_predicts_by_both_classifiers_weighed_with_the_shares_that_it_is_told() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, K)).double()
+    around = HeadedTwice(network, HeadAndTail.needs, weaken=lambda x: x, augment=lambda x: x + 1).double()
+    x = torch.randn(B, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    prior = [0.7, 0.2, 0.06, 0.04]
+    around.after_epoch({"share": torch.tensor(prior, dtype=torch.float64)})
+    logits, extras = around.look(x)
+    features = network[:2](x)
+    torch.testing.assert_close(extras["tail_logits"], around.tail(features))
+    torch.testing.assert_close(extras["tail_view_logits"], around.tail(network[:2](x + 1)))
+    mixed = extras["mixed_share"] * x + (1 - extras["mixed_share"]) * x[extras["mixed_partner"]]
+    torch.testing.assert_close(extras["mixed_logits"], network(mixed))
+    weight, bias = around.attention.weight.tolist(), around.attention.bias.tolist()
+    for i in range(B):
+        a = literal.softmax([f - math.log(q + 1e-5) for f, q in zip(logits[i].tolist(), prior, strict=True)])
+        b = literal.softmax(extras["tail_logits"][i].tolist())
+        scores = [literal.dot(weight[c], [*a, *b]) + bias[c] for c in range(2)]
+        w = literal.unit(literal.softmax([s if s > 0 else 0.01 * s for s in scores]))
+        wanted = torch.tensor([w[0] * u + w[1] * v for u, v in zip(a, b, strict=True)], dtype=torch.float64)
+        torch.testing.assert_close(extras["fused_logits"][i], wanted)
+    torch.testing.assert_close(around.eval()(x), extras["fused_logits"])
+    (head,) = torch.autograd.grad(extras["fused_logits"].sum(), network[2].weight, allow_unused=True)
+    assert head is None, "answers are constants where they are weighed"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import wsl_toolkit as wsl
 from wsl_toolkit import CandidateSets, Estimator
 from wsl_toolkit.data.problem import Problem, make_problem
 from wsl_toolkit.plugins.loading import load_plugins
@@ -34,11 +35,14 @@ SHORT: dict[str, dict[str, Any]] = {
     "idgp": {"warm_up": 2, "ramp": 5},
     "dirk": {"warm_up": 1, "network_decay": 0.9, **SMALL},
     "valen": {"warm_up": 2},
+    "cel": {"prototypes_from": 2, "width": 8},
     "crosel": {"warm_up": 2, "history": 2, "threshold": 0.3},
     "gfws": {},
+    "htc": {"ramp": 3, "fusion_ramp": 4},
     "papi": {"ramp": 4, "width": 16},
     "records-corr": {},
     "records-proden": {},
+    "wsc": {"ramp": 4, "width": 16},
     "solar": {"ramp": 3, "queue": 256, "prior_epochs": 2},
 }
 
@@ -151,3 +155,28 @@ def test_without_augmentation_every_view_is_the_example_itself(name: str) -> Non
     assert torch.equal(logits, model.network(inputs))
     for extra in ("view_logits", "third_logits", "momentum_logits", "fixed_logits", "fixed_view_logits"):
         assert extra not in extras or torch.equal(extras[extra], logits)
+
+
+def test_the_network_is_told_the_shared_state_after_each_epoch_and_resumes_with_it() -> None:
+    trainer = small_trainer("htc")
+    uniform = trainer.model.get_buffer("share").clone()
+    list(trainer.epochs(1))
+    told = trainer.model.get_buffer("share").clone()
+    assert torch.equal(told, trainer.risk.get_buffer("shared_share"))
+    assert not torch.equal(told, uniform)
+    resumed = small_trainer("htc")
+    resumed.load_state_dict(trainer.state_dict())
+    assert torch.equal(resumed.model.get_buffer("share"), told)
+
+
+def test_so_it_is_in_a_loop_of_ones_own() -> None:
+    sets = CandidateSets.from_mask(torch.tensor([[True, True, False], [True, False, False], [False, True, True]]))
+    risk = wsl.PartialLabelRisk(method("htc"), sets)
+    model = risk.extend(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)))
+    assert "call risk.end_epoch(model) after each epoch" in risk.describe()
+    x, index = torch.randn(3, 6), torch.arange(3)
+    output = model(x)
+    risk(output, index).backward()
+    risk.after_step(model, x, output, index)
+    risk.end_epoch(model)
+    assert torch.equal(model.get_buffer("share"), risk.get_buffer("shared_share"))

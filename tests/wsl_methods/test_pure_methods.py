@@ -29,6 +29,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("cl-tnn", {"split": "label"}),
     ("cpe-f", {}),
     ("cpe-i", {}),
+    ("clpl", {}),
+    ("clpl", {"pooling": "sum", "surrogate": "logistic"}),
     ("l-w", {}),
     ("l-w", {"weighted": False}),
     ("op", {}),

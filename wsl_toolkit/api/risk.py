@@ -84,7 +84,9 @@ class PartialLabelRisk(Risk):
         if any(NEEDS[need].provider == "network" for need in self.estimator.needs):
             lines.append("train model = risk.extend(network), and give risk what the model returns in training")
         if "epoch" in self.estimator.needs or self.estimator.looks_back():
-            wanted = "model, x" if "all_logits" in self.estimator.needs else ""
+            wanted = (
+                "model, x" if "all_logits" in self.estimator.needs else "" if self.estimator.logits_suffice else "model"
+            )
             lines.append(f"call risk.end_epoch({wanted}) after each epoch")
         return "\n".join(lines)
 
@@ -153,6 +155,8 @@ class PartialLabelRisk(Risk):
                     )
                 logits = all_logits(model, as_inputs(x), index)
             self.after_epoch(index, int(self.epochs_done), seed, logits)
+        if isinstance(model, networks.Extended):
+            model.after_epoch(self.shared())
         self.epochs_done += 1
 
     # -------------------------------------------------------------- private

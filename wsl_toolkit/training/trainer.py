@@ -10,6 +10,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit import networks
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.training.devices import DeviceStream
@@ -152,6 +153,8 @@ class Trainer:
             logits = all_logits(self.model, self.inputs, self.visited) if wanted else None
             self.risk.after_epoch(self.visited, self.epoch, torch.randint(2**53, (), generator=rng), logits)
             self._global_rng = rng.get_state()
+        if isinstance(self.model, networks.Extended):
+            self.model.after_epoch(self.risk.shared())
         if self.scheduler is not None and not self.by_step:
             self.scheduler.step()
         self.epoch += 1

@@ -1,7 +1,8 @@
-"""PL-kNN, IPAL and PL-SVM are what slow transcriptions of their formulas say, and learn a table."""
+"""PL-kNN, IPAL, PL-ECOC, PL-SVM and CLPL are what slow transcriptions of their formulas say, and learn a table."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 from sklearn.datasets import load_digits
+from sklearn.svm import SVC
 
+from wsl_methods.clpl import ConvexPartialLabels
 from wsl_methods.neighbours import IPAL, PLKNN, rebuilding_weights
+from wsl_methods.output_codes import PLECOC
 from wsl_methods.pl_svm import PartialLabelMargin
 
 
@@ -84,7 +88,7 @@ def test_ipal() -> None:
         assert missing[int(said)] == pytest.approx(min(missing))
 
 
-@pytest.mark.parametrize("model", [PLKNN(), IPAL(max_iter=20)], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("model", [PLKNN(), IPAL(max_iter=20), PLECOC()], ids=lambda each: type(each).__name__)
 def test_it_learns_digits_from_candidate_sets(model: Any) -> None:
     x, y = load_digits(return_X_y=True)
     sets = np.random.default_rng(0).random((len(y), 10)) < 0.3
@@ -94,7 +98,7 @@ def test_it_learns_digits_from_candidate_sets(model: Any) -> None:
     assert model.score(x[800:1200], sets[800:1200]) >= model.score(x[800:1200], y[800:1200]), "sets: covering rate"
 
 
-@pytest.mark.parametrize("model", [PLKNN(), IPAL()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("model", [PLKNN(), IPAL(), PLECOC()], ids=lambda each: type(each).__name__)
 def test_names_of_classes_repeated_rows_and_few_examples(model: Any) -> None:
     model.fit([[0.0], [0.0], [5.0]], ["cat|dog", "cat", "dog"])
     assert model.predict([[0.0], [5.0]]).tolist()[0] == "cat"
@@ -108,6 +112,10 @@ def test_names_of_classes_repeated_rows_and_few_examples(model: Any) -> None:
         (PLKNN(n_neighbors=0), ["a", "b", "a"], "n_neighbors must be at least 1"),
         (IPAL(alpha=1.0), ["a", "b", "a"], "alpha must be at least 0 and below 1"),
         (PLKNN(), ["a", "a", "a"], "at least 2 classes"),
+        (PLECOC(), ["a|b", "a|b", "a|b"], "the sets are too large"),
+        (PLECOC(code_length=0), ["a", "b", "a"], "code_length must be at least 1"),
+        (PLECOC(minimum_share=2), ["a", "b", "a"], "minimum_share must be between 0 and 1"),
+        (PLECOC(decoding="hamming"), ["a", "b", "a"], "decoding must be one of loss, score"),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_in_words(model: Any, y: list[str], words: str) -> None:
@@ -126,3 +134,81 @@ def test_pl_svm() -> None:
         inside = max(x for x, member in zip(f, s, strict=True) if member)
         outside = [x for x, member in zip(f, s, strict=True) if not member]
         assert loss == pytest.approx(max(0.0, 1 - inside + max(outside)) if outside else 0.0)
+
+
+@pytest.mark.parametrize("surrogate", ["squared-hinge", "hinge", "logistic"])
+@pytest.mark.parametrize("pooling", ["mean", "sum"])
+def test_clpl(surrogate: str, pooling: str) -> None:
+    psi = {
+        "squared-hinge": lambda u: max(0.0, 1 - u) ** 2,
+        "hinge": lambda u: max(0.0, 1 - u),
+        "logistic": lambda u: math.log(1 + math.exp(-u)),
+    }[surrogate]
+    rng = torch.Generator().manual_seed(0)
+    logits = torch.randn(50, 4, generator=rng, dtype=torch.float64)
+    sets = torch.rand(50, 4, generator=rng) < 0.5
+    sets[:, 0] |= ~sets.any(1)
+    sets[0] = True
+    found = ConvexPartialLabels(surrogate=surrogate, pooling=pooling).loss(logits, sets, {})
+    for loss, f, s in zip(found.tolist(), logits.tolist(), sets.tolist(), strict=True):
+        inside = sum(x for x, member in zip(f, s, strict=True) if member) / (sum(s) if pooling == "mean" else 1)
+        outside = sum(psi(-x) for x, member in zip(f, s, strict=True) if not member)
+        assert loss == pytest.approx(psi(inside) + outside)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10_000), share=st.floats(0, 1), surrogate=st.sampled_from(["squared-hinge", "logistic"]))
+def test_clpl_is_convex(seed: int, share: float, surrogate: str) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    a, b = 3 * torch.randn(2, 8, 5, generator=rng, dtype=torch.float64)
+    sets = torch.rand(8, 5, generator=rng) < 0.5
+    sets[:, 0] |= ~sets.any(1)
+    clpl = ConvexPartialLabels(surrogate=surrogate)
+    between = clpl.loss(share * a + (1 - share) * b, sets, {})
+    assert bool((between <= share * clpl.loss(a, sets, {}) + (1 - share) * clpl.loss(b, sets, {}) + 1e-9).all())
+
+
+@pytest.mark.parametrize("decoding", ["loss", "score"])
+def test_pl_ecoc(decoding: str) -> None:
+    """Codes, classifiers' examples, performance and decoding, class by class and example by example."""
+    x, sets, _ = made(60)
+    new = made(7, seed=1)[0]
+    model = PLECOC(decoding=decoding, scale=False).fit(x, sets)
+    codes = model.codes_
+    columns = [tuple(column) for column in codes.T.tolist()]
+    assert len({*columns, *(tuple(-c for c in column) for column in columns)}) == 2 * len(columns), "none comes twice"
+    assert set(codes.ravel().tolist()) == {1, -1}
+    decisions, performance = [], np.zeros(codes.shape)
+    for column in range(codes.shape[1]):
+        rows, side = [], []
+        for i in range(60):
+            found = {int(codes[j, column]) for j in range(3) if sets[i, j]}
+            if len(found) == 1:
+                rows.append(i)
+                side.append(found == {1})
+        assert len(rows) >= 6
+        machine = SVC().fit(x[rows], side)
+        decisions.append(machine.decision_function(new))
+        for j in range(3):
+            said = [bool(machine.predict(x[i : i + 1])[0]) for i in range(60) if sets[i, j]]
+            performance[j, column] = np.mean([each == (codes[j, column] == 1) for each in said])
+    performance /= performance.sum(1, keepdims=True)
+    np.testing.assert_allclose(model.performance_, performance)
+    for place, said in enumerate(model.predict(new)):
+        sign = 1 if decoding == "score" else -1
+        sums = [
+            sum(performance[j, c] * math.exp(sign * codes[j, c] * decisions[c][place]) for c in range(codes.shape[1]))
+            for j in range(3)
+        ]
+        assert sums[int(said)] == pytest.approx(max(sums) if decoding == "score" else min(sums))
+
+
+def test_pl_ecoc_draws_the_same_codes_from_the_same_state_and_as_many_as_the_classes_ask_for() -> None:
+    x, y = load_digits(return_X_y=True)
+    sets = np.random.default_rng(0).random((300, 10)) < 0.1
+    sets[np.arange(300), y[:300]] = True
+    first, again, other = (PLECOC(random_state=state).fit(x[:300], sets) for state in (3, 3, 4))
+    assert first.codes_.shape == (10, 34), "⌈10 log₂ 10⌉"
+    assert np.array_equal(first.codes_, again.codes_)
+    assert not np.array_equal(first.codes_, other.codes_)
+    np.testing.assert_array_equal(first.predict_proba(x[300:320]), again.predict_proba(x[300:320]))
