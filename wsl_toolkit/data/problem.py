@@ -77,7 +77,7 @@ class Problem:
 PARTS = ("train", "validation", "test")
 
 MEMORY_SHARE = 3
-"""A part's inputs are kept as float32 if they take no more than this fraction of the memory that is free."""
+"""Inputs that are no bytes are kept as float32 if they take no more than this fraction of the memory that is free."""
 
 
 def make_problem(
@@ -189,7 +189,9 @@ def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabe
 
 
 def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Tensor | StreamedInputs:
-    """Return a part's inputs, transformed once if they then fit into memory, else whenever they are used."""
+    """Return a part's inputs: bytes as they are, numbers transformed once if they then fit into memory."""
+    if x.dtype == torch.uint8:
+        return StreamedInputs(x, transform, index=index, workers=0)
     count = len(x) if index is None else len(index)
     if 4 * count * x.shape[1:].numel() <= free_memory() // MEMORY_SHARE:
         return transform_inputs(transform, x, index)
@@ -220,11 +222,11 @@ def _candidates(
     if generator is None or data.y is None:
         raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
     raw = data.raw  # sets belong to the examples, not to their features: a frozen network does not change them
-    if raw is not data:
-        transform = raw.fit_inputs(train)
-    sets = generator.sample(
-        transform_inputs(transform, raw.x, known), data.y[known], data.num_classes, stream(seed, "labels")
-    )
+    if not generator.reads_inputs():
+        x = torch.zeros(()).expand(len(known), *raw.x.shape[1:])
+    else:
+        x = transform_inputs(transform if raw is data else raw.fit_inputs(train), raw.x, known)
+    sets = generator.sample(x, data.y[known], data.num_classes, stream(seed, "labels"))
     return sets.named(data.class_names)
 
 
