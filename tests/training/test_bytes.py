@@ -153,3 +153,33 @@ def test_generators_that_read_no_inputs_are_given_none_and_draw_the_same_sets(na
     told.reads_inputs = lambda self: True
     same = make_problem(data, told(), seed=3, validation=0.0, test=0.2)
     assert same.train_candidates == problem.train_candidates
+
+
+def test_what_fits_lies_on_the_device_and_of_what_does_not_batches_go_there() -> None:
+    problem = problem_of(photographs())
+    inputs, device = problem.train_x, torch.device("meta")
+    assert isinstance(inputs, StreamedInputs)
+    there = residency.placed(inputs, device, room=3 * inputs.row_bytes)
+    assert isinstance(there, StreamedInputs)
+    assert (there.is_elsewhere, residency.how_kept(there)) == (False, "")
+    batches = residency.placed(inputs, device, room=3 * inputs.row_bytes - 1)
+    assert isinstance(batches, StreamedInputs)
+    assert batches.is_elsewhere
+    assert "in batches" in residency.how_kept(batches)
+    for placed in (there, batches):
+        chunk = next(placed.chunks([torch.arange(4)]))
+        assert (chunk.device.type, chunk.shape, chunk.dtype) == ("meta", (4, 3, 16, 16), torch.float32)
+    numbers = inputs.whole()
+    assert isinstance(residency.placed(numbers, device, room=3 * numbers.nbytes), Tensor)
+    in_batches = residency.placed(numbers, device, room=numbers.nbytes)
+    assert isinstance(in_batches, StreamedInputs)
+    assert in_batches.gather(torch.arange(2)).device.type == "meta"
+
+
+def test_rows_with_a_copy_of_their_own_are_the_same_inputs() -> None:
+    inputs = problem_of(photographs()).validation_x
+    assert isinstance(inputs, StreamedInputs)
+    copied = inputs.resident("cpu")
+    index = torch.tensor([3, 0, 3])
+    assert torch.equal(copied.gather(index), inputs.gather(index))
+    assert torch.equal(next(copied.chunks([index])), inputs.gather(index))

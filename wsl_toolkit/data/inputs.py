@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.data.mapped import let_go
+
 CHUNK_CELLS = 2**22
 """A chunk holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
 
@@ -114,7 +116,8 @@ class StreamedInputs(Inputs):
         self._late = rows.dtype == torch.uint8
         """Whether rows travel as they are, and are transformed on the device."""
         self._there = _placed(transform, self._device) if self._late else None
-        example = self._finished(self._read(self._index[:1]))
+        self._channels_last = False
+        example = self._moved(self._read(self._index[:1]), None)
         self._shape = tuple(example.shape[1:])
         self._channels_last = channels_last and len(self._shape) == 3
         self._buffer = example.new_empty(0)
@@ -139,6 +142,11 @@ class StreamedInputs(Inputs):
         return not self._workers
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether rows are not where the network is."""
+        return self._rows.device.type != self._device.type
+
+    @property
     def missing_bytes(self) -> int:
         """The memory that `whole` would take yet."""
         return 4 * len(self) * int(np.prod(self._shape)) if self._whole is None else 0
@@ -157,6 +165,22 @@ class StreamedInputs(Inputs):
         """Return the same inputs for a network on another device; rows stay where they are."""
         return self if torch.device(device) == self._device else self._changed(device=device)
 
+    def resident(self, device: torch.device | str) -> StreamedInputs:
+        """Return the same inputs with their own copy of their rows on a device."""
+        return StreamedInputs(
+            torch.index_select(self._rows, 0, self._index.to(self._rows.device)).to(device),
+            self._transform,
+            index=torch.arange(len(self), device=device),
+            device=device,
+            workers=0,
+            channels_last=self._channels_last,
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """The memory that its rows take, as they are."""
+        return len(self) * int(np.prod(self._rows.shape[1:])) * self._rows.element_size()
+
     def laid_out(self, channels_last: bool) -> StreamedInputs:
         """Return the same inputs, images as [H, W, C] in memory or as [C, H, W]."""
         wanted = channels_last and len(self._shape) == 3
@@ -172,11 +196,11 @@ class StreamedInputs(Inputs):
 
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples."""
-        return self._moved(self._read(self._index[index.cpu()]), out)
+        return self._moved(self._read(self._index[index.to(self._index.device)]), out)
 
     def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
         """Return examples for each index in turn, all in one buffer where they are bytes."""
-        places = [self._index[index.cpu()] for index in indices]
+        places = [self._index[index.to(self._index.device)] for index in indices]
         longest = max((len(each) for each in places), default=0)
         for raw in self._fetched(places):
             yield self._moved(raw, self._room(longest)[: len(raw)] if self._late else None)
@@ -240,6 +264,7 @@ class StreamedInputs(Inputs):
         else:
             by_place = torch.argsort(places)
             read = self._rows[places[by_place]]
+            let_go(self._rows)
             found = torch.empty_like(read)
             found[by_place] = read
         return found if self._late or self._transform is None else self._transform(found)

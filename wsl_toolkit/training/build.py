@@ -27,7 +27,7 @@ from wsl_toolkit.training.evaluation import evaluation
 from wsl_toolkit.training.metrics import monitored
 from wsl_toolkit.training.optimisers import make_optimizer, options_class, takes_momentum
 from wsl_toolkit.training.plan import ExecutionPlan, choose_plan
-from wsl_toolkit.training.residency import settled
+from wsl_toolkit.training.residency import placed, settled
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.schedules import make_scheduler, schedule_class
 from wsl_toolkit.training.trainer import Trainer
@@ -52,7 +52,7 @@ def make_trainer(
     torch.manual_seed(stream_seed(seed, f"training{own_stream}"))
     optimizer = _make_optimizer(training, model)
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
-    inputs = inputs.to(device)
+    inputs = placed(inputs, device)
     candidates = training_candidates(problem, estimator)
     half = training.precision == "bfloat16"
     parts: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""How inputs that were read as bytes lie in memory while a network trains: as bytes, or as the network wants them."""
+"""Where inputs lie while a network trains: as bytes or numbers, in memory, on the device, or in a file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 import attrs
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from wsl_toolkit.data.inputs import StreamedInputs
-from wsl_toolkit.data.problem import MEMORY_SHARE, Problem
-from wsl_toolkit.system.memory import free_memory
+from wsl_toolkit.data.inputs import Inputs, StreamedInputs
+from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.system.memory import MEMORY_SHARE, free_memory
+from wsl_toolkit.training.devices import device_memory
 from wsl_toolkit.training.plan import forward_operations
 
 WORK_FOR_BYTES = 300
@@ -34,3 +36,33 @@ def settled(problem: Problem, model: nn.Module) -> Problem:
         return problem
     whole: dict[str, Any] = {name: part.whole() for name, part in raw.items()}
     return attrs.evolve(problem, **whole)
+
+
+def placed(inputs: Tensor | StreamedInputs, device: torch.device, room: int | None = None) -> Tensor | StreamedInputs:
+    """Return inputs for a network on a device: all of them there if they take a third of its memory, or else batches.
+
+    `room` is how many bytes are free there.
+    """
+    if device.type == "cpu":
+        return inputs.to(device)
+    room = device_memory(device) if room is None else room
+    size = inputs.nbytes if isinstance(inputs, Tensor) else inputs.row_bytes
+    if size <= room // MEMORY_SHARE:
+        if isinstance(inputs, StreamedInputs) and inputs.in_memory:
+            return inputs.resident(device)
+        return inputs.to(device)
+    if isinstance(inputs, Tensor):
+        return StreamedInputs(inputs, device=device, workers=0)
+    return inputs.to(device)
+
+
+def how_kept(inputs: Inputs) -> str:
+    """Return in a sentence where training inputs are, if that is neither memory nor the device as a whole."""
+    if not isinstance(inputs, StreamedInputs):
+        return ""
+    count = f"{len(inputs):,} training examples ({inputs.row_bytes / 1e6:,.0f} MB)"
+    if not inputs.in_memory:
+        return f"{count} stay in a file, and are read while others train: more than a third of the memory that is free"
+    if inputs.is_elsewhere:
+        return f"{count} stay in the machine's memory, and go to the device in batches: it has too little for all"
+    return ""
