@@ -93,6 +93,10 @@ class Generator(Component):
         """Return the generator ready to draw; one that must learn from the data (a reference model) does it here."""
         return self
 
+    def reads_inputs(self) -> bool:
+        """Return whether sets depend on x; one that says no spares large data a copy, and is given zeros for x."""
+        return True
+
     def check_classes(self, num_classes: int) -> None:
         """Refuse a number of classes that the parameters do not fit; override to check shapes, call super()."""
         if num_classes < self.min_classes:

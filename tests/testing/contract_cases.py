@@ -84,6 +84,11 @@ def writing_draw(self: Any, x: Tensor, y: Tensor, num_classes: int, rng: torch.G
     return Coin.draw(self, x, y, num_classes, rng)
 
 
+def reading_draw(self: Any, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
+    mask = singletons_only(self, x, y, num_classes, rng)
+    return mask.scatter(1, ((y + 1 + (x.flatten(1).mean(1) > 0)) % num_classes).unsqueeze(1), True)
+
+
 def vector_draw(self: Any, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
     assert x.shape[1] == 8
     return Coin.draw(self, x, y, num_classes, rng)

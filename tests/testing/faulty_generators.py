@@ -13,6 +13,7 @@ from contract_cases import (
     global_draw,
     naive_draw,
     no_probability,
+    reading_draw,
     single_probability,
     singletons_only,
     skewed_draw,
@@ -32,6 +33,7 @@ SEED = "the_same_seed_gives_the_same_sets"
 PROVEN = "the_declared_setting_is_proven_by_enumeration"
 WORK = "the_work_does_not_grow_with_the_number_of_examples"
 STATISTICS = "what a run draws is what was asked for; only thousands of draws tell that the law is another"
+BLIND = "a run gives it zeros, and cannot know that it would have looked at more"
 UNUSED = "a run draws and never asks for probabilities"
 
 
@@ -129,6 +131,14 @@ FAULTS = [
         check="inputs_and_labels_are_left_alone",
         says="",
         run="wrote to its inputs",
+    ),
+    Fault(
+        what="it says that it reads no inputs, and does",
+        attributes={"draw": reading_draw, "reads_inputs": lambda self: False, "setting": Setting.GENERAL}
+        | {"probability": no_probability},
+        check="one_that_reads_no_inputs_draws_the_same_for_all",
+        says="other inputs gave other sets",
+        why=BLIND,
     ),
     Fault(
         what="it takes vectors alone, and fails on others",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import attrs
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.data.mapped import let_go
 from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import DataError, LabelError
 from wsl_toolkit.labels.annotators import Annotator
@@ -222,8 +223,7 @@ class Data:
         digest = hashlib.sha256(str(self.normalise).encode())
         for tensor in (self.x, self.y, self.test_x, self.test_y, self.known_y):
             if tensor is not None:
-                digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-                digest.update(np.ascontiguousarray(tensor.numpy()).data)
+                hash_rows(digest, tensor)
         if self.candidates is not None:
             digest.update(self.candidates.content_hash.encode())
         if self.weights is not None:
@@ -411,11 +411,28 @@ def _channel_statistics(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     count = len(index) * x.shape[2:].numel()
     parts = index.split(_rows_in_a_chunk(x))
     nothing = torch.zeros((), dtype=torch.float64)
-    mean = sum((as_float(x[part]).sum(dims, keepdim=True, dtype=torch.float64) for part in parts), nothing) / count
-    squares = ((as_float(x[part]) - mean).square_().sum(dims, keepdim=True) for part in parts)
+    mean = (
+        sum((as_float(part).sum(dims, keepdim=True, dtype=torch.float64) for part in picked(x, parts)), nothing) / count
+    )
+    squares = ((as_float(part) - mean).square_().sum(dims, keepdim=True) for part in picked(x, parts))
     deviation = (sum(squares, nothing) / count).sqrt()
     constant = deviation <= 1e-10 * mean.abs()  # all that rounding leaves of a channel that never changes
     return mean[0], torch.where(constant, 1, deviation)[0]
+
+
+def hash_rows(digest: hashlib._Hash, x: Tensor) -> None:
+    """Add a tensor to a digest: its type, its shape, its numbers."""
+    digest.update(f"{x.dtype}{tuple(x.shape)}".encode())
+    step = _rows_in_a_chunk(x)
+    for rows in picked(x, (slice(start, start + step) for start in range(0, len(x), step))):
+        digest.update(np.ascontiguousarray(rows.numpy()).data)
+
+
+def picked(x: Tensor, parts: Iterable[Tensor | slice]) -> Iterator[Tensor]:
+    """Return rows for each of several indices in turn; what was read of a mapped file is let go again."""
+    for part in parts:
+        yield x[part]
+        let_go(x)
 
 
 def transform_inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Tensor:
@@ -426,8 +443,8 @@ def transform_inputs(transform: nn.Module, x: Tensor, index: Tensor | None = Non
     out: Tensor | None = None
     filled = 0
     with torch.no_grad():
-        for part in parts:
-            piece = transform(x[part])
+        for rows in picked(x, parts):
+            piece = transform(rows)
             if out is None:
                 out = torch.empty(count, *piece.shape[1:], dtype=piece.dtype, device=piece.device)
             out[filled : filled + len(piece)] = piece

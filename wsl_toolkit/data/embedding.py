@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 
 import attrs
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wsl_toolkit.data.dataset import Data
+from wsl_toolkit.data.dataset import Data, hash_rows
 
 
 class Extractor(nn.Module):
@@ -55,8 +54,7 @@ def inputs_digest(data: Data) -> str:
     digest = hashlib.sha256(str(data.normalise).encode())
     for tensor in (data.x, data.test_x):
         if tensor is not None:
-            digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-            digest.update(np.ascontiguousarray(tensor.numpy()).data)
+            hash_rows(digest, tensor)
     return digest.hexdigest()
 
 

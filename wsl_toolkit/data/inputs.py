@@ -1,4 +1,4 @@
-"""Where a network's inputs come from: a tensor in memory, or a file that is larger than memory.
+"""Where a network's inputs come from: numbers or bytes in memory, or a file that is larger than memory.
 
 The loop asks for shuffled chunks of some thousand examples and cuts batches from them as contiguous views: one large
 gather costs a fraction of many small ones.
@@ -6,15 +6,22 @@ gather costs a fraction of many small ones.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from wsl_toolkit.data.mapped import let_go
 
 CHUNK_CELLS = 2**22
 """A chunk holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
+
+BLOCK_CELLS = 2**16
+"""Bytes are scaled so many at a time."""
 
 
 class Inputs(ABC):
@@ -83,10 +90,12 @@ class TensorInputs(Inputs):
 
 
 class StreamedInputs(Inputs):
-    """Raw rows that become the network's chunk by chunk, for inputs that do not fit into memory as float32.
+    """Raw rows that become the network's chunk by chunk: images stay bytes, and files larger than memory stay files.
 
-    `rows` may be a file mapped into memory, of which only what is needed is read; `index` picks some
-    of them. A worker process reads and transforms the next chunks while this one trains.
+    `rows` may be a file mapped into memory, of which only what is needed is read; `index` picks some of them. With
+    `workers`, processes read the next chunks while this one trains; without, rows are in memory and are taken as they
+    are wanted. Bytes are moved to the network's device as bytes and scaled there; other rows are transformed by whoever
+    reads them.
     """
 
     def __init__(
@@ -97,13 +106,22 @@ class StreamedInputs(Inputs):
         index: Tensor | None = None,
         device: torch.device | str = "cpu",
         workers: int = 1,
+        channels_last: bool = False,
     ) -> None:
         self._rows = rows
         self._transform = transform
         self._index = torch.arange(len(rows)) if index is None else index
         self._device = torch.device(device)
         self._workers = workers
-        self._shape = tuple(self._read(self._index[:1]).shape[1:])
+        self._late = rows.dtype == torch.uint8
+        """Whether rows travel as they are, and are transformed on the device."""
+        self._there = _placed(transform, self._device) if self._late else None
+        self._channels_last = False
+        example = self._moved(self._read(self._index[:1]), None)
+        self._shape = tuple(example.shape[1:])
+        self._channels_last = channels_last and len(self._shape) == 3
+        self._buffer = example.new_empty(0)
+        self._whole: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._index)
@@ -115,36 +133,92 @@ class StreamedInputs(Inputs):
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes for itself; mapped rows are the system's to keep or to drop."""
-        return self._index.nbytes
+        """The memory that it takes for itself; rows are whose they are, and mapped ones the system's to drop."""
+        return self._index.nbytes + (0 if self._whole is None else self._whole.nbytes)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in memory, and not in a file that is mapped."""
+        return not self._workers
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether rows are not where the network is."""
+        return self._rows.device.type != self._device.type
+
+    @property
+    def missing_bytes(self) -> int:
+        """The memory that `whole` would take yet."""
+        return 4 * len(self) * int(np.prod(self._shape)) if self._whole is None else 0
+
+    def whole(self) -> Tensor:
+        """Return all of them as the network wants them; computed once, and kept."""
+        if self._whole is None:
+            with torch.inference_mode(False):
+                out = self._buffer.new_empty(len(self), *self._shape)
+            for places in torch.arange(len(self)).split(self.chunk_length()):
+                self.gather(places, out=out[places[0] : places[-1] + 1])
+            self._whole = out
+        return self._whole
 
     def to(self, device: torch.device | str) -> StreamedInputs:
         """Return the same inputs for a network on another device; rows stay where they are."""
-        return StreamedInputs(self._rows, self._transform, index=self._index, device=device, workers=self._workers)
+        return self if torch.device(device) == self._device else self._changed(device=device)
+
+    def resident(self, device: torch.device | str) -> StreamedInputs:
+        """Return the same inputs with their own copy of their rows on a device."""
+        return StreamedInputs(
+            torch.index_select(self._rows, 0, self._index.to(self._rows.device)).to(device),
+            self._transform,
+            index=torch.arange(len(self), device=device),
+            device=device,
+            workers=0,
+            channels_last=self._channels_last,
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """The memory that its rows take, as they are."""
+        return len(self) * int(np.prod(self._rows.shape[1:])) * self._rows.element_size()
+
+    def laid_out(self, channels_last: bool) -> StreamedInputs:
+        """Return the same inputs, images as [H, W, C] in memory or as [C, H, W]."""
+        wanted = channels_last and len(self._shape) == 3
+        return self if wanted == self._channels_last else self._changed(channels_last=channels_last)
 
     def take(self, index: Tensor) -> StreamedInputs:
         """Return some of these inputs, which stay where they are."""
-        return StreamedInputs(
-            self._rows, self._transform, index=self._index[index], device=self._device, workers=self._workers
-        )
+        return self._changed(index=self._index[index])
+
+    def _changed(self, **changes: Any) -> StreamedInputs:
+        same = {"index": self._index, "device": self._device, "workers": self._workers}
+        return StreamedInputs(self._rows, self._transform, **{**same, "channels_last": self._channels_last, **changes})
 
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples."""
-        found = self._read(self._index[index.cpu()]).to(self._device)
-        return found if out is None else out.copy_(found)
+        return self._moved(self._read(self._index[index.to(self._index.device)]), out)
 
     def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return examples for each index in turn, fetched ahead by a DataLoader."""
+        """Return examples for each index in turn, all in one buffer where they are bytes."""
+        places = [self._index[index.to(self._index.device)] for index in indices]
+        longest = max((len(each) for each in places), default=0)
+        for raw in self._fetched(places):
+            yield self._moved(raw, self._room(longest)[: len(raw)] if self._late else None)
+
+    def _fetched(self, places: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Return rows for each of several places in turn: read here, or ahead by processes of a DataLoader."""
+        if not self._workers:
+            return map(self._read, places)
         from torch.utils.data import DataLoader
 
-        places = [self._index[index.cpu()] for index in indices]
         loader: DataLoader[Tensor] = DataLoader(
             _Chunks(self, places),
             batch_size=None,
             num_workers=self._workers,
+            pin_memory=self._device.type == "cuda",
             generator=torch.Generator(),  # or each epoch would draw from the stream that dropout draws from
         )
-        return (chunk.to(self._device) for chunk in loader)
+        return iter(loader)
 
     def same_as(self, other: Inputs) -> bool:
         """Return whether both are the same rows, transformed the same way."""
@@ -155,14 +229,45 @@ class StreamedInputs(Inputs):
             and self._transform is other._transform
         )
 
+    def _room(self, count: int) -> Tensor:
+        """Return a buffer that holds so many examples: fresh memory for each chunk would cost page faults."""
+        if len(self._buffer) < count:
+            layout = torch.channels_last if self._channels_last else torch.contiguous_format
+            with torch.inference_mode(False):  # what is made in that mode cannot be trained on
+                self._buffer = self._buffer.new_empty(count, *self._shape).to(memory_format=layout)
+        return self._buffer
+
+    @torch.no_grad()
+    def _moved(self, raw: Tensor, out: Tensor | None) -> Tensor:
+        """Return rows as the network wants them on its device, in `out` if that is given."""
+        if not self._late:
+            there = raw.to(self._device, non_blocking=True)
+            there = there.contiguous(memory_format=torch.channels_last) if self._channels_last else there
+            return there if out is None else out.copy_(there)
+        raw = raw.to(self._device, non_blocking=True)
+        if out is None:
+            return self._finished(raw)
+        # In blocks that stay in a processor's cache between one operation and the next.
+        step = max(1, BLOCK_CELLS // max(1, raw[:1].numel()))
+        for part, place in zip(raw.split(step), out.split(step), strict=True):
+            place.copy_(self._finished(part))
+        return out
+
+    def _finished(self, rows: Tensor) -> Tensor:
+        return self._there(rows) if self._there is not None else rows
+
     @torch.no_grad()
     def _read(self, places: Tensor) -> Tensor:
-        """Return rows in the given order, read in the order in which they lie on disk."""
-        by_place = torch.argsort(places)
-        read = self._rows[places[by_place]]
-        wanted = torch.empty_like(read)
-        wanted[by_place] = read
-        return self._transform(wanted) if self._transform else wanted
+        """Return rows in the given order; from a file they are read in the order in which they lie there."""
+        if not self._workers:
+            found = torch.index_select(self._rows, 0, places)
+        else:
+            by_place = torch.argsort(places)
+            read = self._rows[places[by_place]]
+            let_go(self._rows)
+            found = torch.empty_like(read)
+            found[by_place] = read
+        return found if self._late or self._transform is None else self._transform(found)
 
 
 class _Chunks(torch.utils.data.Dataset[Tensor]):
@@ -179,8 +284,17 @@ class _Chunks(torch.utils.data.Dataset[Tensor]):
         return self.inputs._read(self.places[number])
 
 
+def _placed(transform: Callable[[Tensor], Tensor] | None, device: torch.device) -> Callable[[Tensor], Tensor] | None:
+    """Return a transform for rows on a device: itself on the CPU, elsewhere a copy that lies there."""
+    if device.type == "cpu" or not isinstance(transform, nn.Module):
+        return transform
+    return copy.deepcopy(transform).to(device)
+
+
 def as_inputs(given: Tensor | Inputs, channels_last: bool = False) -> Inputs:
     """Return inputs for the loop from what the caller has."""
+    if isinstance(given, StreamedInputs) and channels_last:
+        return given.laid_out(channels_last)
     return given if isinstance(given, Inputs) else TensorInputs(given, channels_last)
 
 

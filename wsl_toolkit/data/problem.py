@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from wsl_toolkit.components import Estimator, Generator, Transform
 from wsl_toolkit.data.dataset import Data, Split, split, transform_inputs
 from wsl_toolkit.data.inputs import StreamedInputs, as_inputs
+from wsl_toolkit.data.mapped import is_mapped
 from wsl_toolkit.data.subset import training_subset
 from wsl_toolkit.errors import ConfigError, PluginError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
-from wsl_toolkit.system.memory import free_memory
+from wsl_toolkit.system.memory import MEMORY_SHARE, free_memory
 from wsl_toolkit.system.random_streams import stream
 
 
@@ -75,9 +76,6 @@ class Problem:
 
 
 PARTS = ("train", "validation", "test")
-
-MEMORY_SHARE = 3
-"""A part's inputs are kept as float32 if they take no more than this fraction of the memory that is free."""
 
 
 def make_problem(
@@ -189,7 +187,9 @@ def _clean_labels(data: Data, parts: Split, clean: Collection[str]) -> CleanLabe
 
 
 def _inputs(transform: nn.Module, x: Tensor, index: Tensor | None = None) -> Tensor | StreamedInputs:
-    """Return a part's inputs, transformed once if they then fit into memory, else whenever they are used."""
+    """Return a part's inputs: bytes as they are, numbers transformed once if they then fit into memory."""
+    if x.dtype == torch.uint8:
+        return StreamedInputs(x, transform, index=index, workers=1 if is_mapped(x) else 0)
     count = len(x) if index is None else len(index)
     if 4 * count * x.shape[1:].numel() <= free_memory() // MEMORY_SHARE:
         return transform_inputs(transform, x, index)
@@ -220,11 +220,11 @@ def _candidates(
     if generator is None or data.y is None:
         raise ConfigError(f"dataset {data.name} has no candidate sets of its own: choose a --generator")
     raw = data.raw  # sets belong to the examples, not to their features: a frozen network does not change them
-    if raw is not data:
-        transform = raw.fit_inputs(train)
-    sets = generator.sample(
-        transform_inputs(transform, raw.x, known), data.y[known], data.num_classes, stream(seed, "labels")
-    )
+    if not generator.reads_inputs():
+        x = torch.zeros(()).expand(len(known), *raw.x.shape[1:])
+    else:
+        x = transform_inputs(transform if raw is data else raw.fit_inputs(train), raw.x, known)
+    sets = generator.sample(x, data.y[known], data.num_classes, stream(seed, "labels"))
     return sets.named(data.class_names)
 
 

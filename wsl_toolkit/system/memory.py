@@ -8,9 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wsl_toolkit.errors import ResourceError
+from wsl_toolkit.errors import ConfigError, ResourceError
 
 _TELLTALE = re.compile(r"out of memory|can't allocate memory|not enough memory|Cannot allocate memory|bad_alloc", re.I)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]B)", re.I)
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+HOST_BUDGET = "WSL_MEMORY"
+"""The environment variable that says how much memory a process may count on."""
+MEMORY_SHARE = 3
+"""Inputs are kept in memory if they take no more than this fraction of what is free."""
+
 _BYTES = re.compile(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGT]iB)", re.I)
 
 
@@ -36,9 +44,24 @@ def _wanted(text: str) -> str:
 
 
 def free_memory() -> int:
-    """Return the bytes of memory that this process can have: its share, where a launcher started several here."""
+    """Return the bytes of memory that this process can have: its share, where a launcher started several here.
+
+    `WSL_MEMORY` lowers it.
+    """
     ranks_here = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return _free_memory() // (int(ranks_here) if ranks_here.isdigit() and int(ranks_here) else 1)
+    free = _free_memory() // (int(ranks_here) if ranks_here.isdigit() and int(ranks_here) else 1)
+    return min(free, budget(HOST_BUDGET, free))
+
+
+def budget(variable: str, otherwise: int) -> int:
+    """Return the bytes that an environment variable allows, written as 8GB, 500MB or 2.5GB."""
+    given = os.environ.get(variable, "").strip()
+    if not given:
+        return otherwise
+    match = _SIZE.fullmatch(given)
+    if match is None:
+        raise ConfigError(f"{variable}={given!r} is no amount of memory: write 8GB, 2.5GB or 500MB, or unset it")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _free_memory() -> int:

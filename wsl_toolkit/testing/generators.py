@@ -68,6 +68,15 @@ class GeneratorContract(ComponentContract):
         assert torch.equal(x, data.x), "x was written to"
         assert torch.equal(y, data.y), "y was written to"
 
+    def test_one_that_reads_no_inputs_draws_the_same_for_all(self, component: Generator) -> None:
+        """Of large data it is given zeros, so that a wrong answer would be another setting."""
+        if component.reads_inputs():
+            not_applicable("it says that it reads them")
+        data = made_data(self.many_classes)
+        nothing = torch.zeros(()).expand_as(data.x)
+        drawn, blind = (component.sample(x, data.y, self.many_classes, stream(8)) for x in (data.x, nothing))
+        assert drawn == blind, "reads_inputs() is False, and other inputs gave other sets"
+
     def test_images_are_as_welcome_as_vectors(self, component: Generator) -> None:
         """x may have any shape."""
         data = made_data(self.many_classes)

@@ -27,6 +27,7 @@ from wsl_toolkit.training.evaluation import evaluation
 from wsl_toolkit.training.metrics import monitored
 from wsl_toolkit.training.optimisers import make_optimizer, options_class, takes_momentum
 from wsl_toolkit.training.plan import ExecutionPlan, choose_plan
+from wsl_toolkit.training.residency import placed, settled
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.schedules import make_scheduler, schedule_class
 from wsl_toolkit.training.trainer import Trainer
@@ -47,10 +48,11 @@ def make_trainer(
     device = choose_device(training.device if ranks is None else ranks.device(training.device))
     own_stream = ranks.stream if ranks else ""
     model = make_model(problem, estimator, backbone, training.augmentation, seed, own_stream).to(device)
+    problem = _settled(problem, model)
     torch.manual_seed(stream_seed(seed, f"training{own_stream}"))
     optimizer = _make_optimizer(training, model)
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
-    inputs = inputs.to(device)
+    inputs = placed(inputs, device)
     candidates = training_candidates(problem, estimator)
     half = training.precision == "bfloat16"
     parts: dict[str, Any] = {
@@ -89,6 +91,15 @@ def _plan(
     """Return how to train; its count of operations is the network's first forward pass."""
     try:
         return choose_plan(model, inputs, device, batch_size=batch_size, autocast=half)
+    except Exception as error:
+        mark(error, "backbone")
+        raise
+
+
+def _settled(problem: Problem, model: nn.Module) -> Problem:
+    """Return the problem with inputs that lie in memory as suits the network; that may be its first forward pass."""
+    try:
+        return settled(problem, model)
     except Exception as error:
         mark(error, "backbone")
         raise

@@ -9,8 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wsl_toolkit.system.memory import budget, free_memory
+
 WITHOUT_STREAM = ("cpu", "meta")
 """Devices that draw from torch's CPU generator, or from none."""
+
+DEVICE_BUDGET = "WSL_DEVICE_MEMORY"
+"""The environment variable that says how much of a GPU's memory a process may count on."""
+
+
+def device_memory(device: torch.device) -> int:
+    """Return the bytes that are free on a device; `WSL_DEVICE_MEMORY` lowers it."""
+    if device.type == "cuda":
+        free = int(torch.cuda.mem_get_info(device)[0])
+    elif device.type == "mps":
+        free = int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
+    else:
+        free = free_memory()
+    return min(free, budget(DEVICE_BUDGET, free))
 
 
 class DeviceStream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +19,11 @@ from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.training import divergence, first_batch
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import WEIGHT, LiveRisk, loop_state
+
+CONVOLVED_CELLS = 2**19
+"""Numbers that a convolutional network predicts from at once. Each of its layers needs several times as much: of
+ResNet-32, predictions of 170 images at once took half as long as those of 1,365, and a tenth of the memory."""
+FEWEST_IMAGES = 16
 
 
 @attrs.frozen(kw_only=True)
@@ -311,9 +317,19 @@ def logits_of(model: nn.Module, inputs: Inputs, index: Tensor) -> Tensor:
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        logits = torch.cat([model(part) for part in inputs.chunks(index.split(inputs.chunk_length()))])
+        logits = torch.cat([model(part) for part in inputs.chunks(index.split(at_once(model, inputs)))])
     model.train(was_training)
     return logits
+
+
+def at_once(model: nn.Module, inputs: Inputs) -> int:
+    """Return how many examples a network predicts at once: a chunk, or what a processor's cache holds of images."""
+    length = inputs.chunk_length()
+    weight = next(model.parameters(), None)
+    convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in model.modules())
+    if not convolves or weight is None or weight.device.type != "cpu":
+        return length
+    return min(length, max(FEWEST_IMAGES, CONVOLVED_CELLS // math.prod(inputs.shape)))
 
 
 def predict(model: nn.Module, inputs: Tensor | Inputs) -> Tensor:
@@ -322,10 +338,11 @@ def predict(model: nn.Module, inputs: Tensor | Inputs) -> Tensor:
     was_training = model.training
     model.eval()
     with torch.inference_mode():
+        length = at_once(model, source)
         if isinstance(inputs, Tensor):
-            parts = iter(inputs.split(source.chunk_length()))
+            parts = iter(inputs.split(length))
         else:
-            parts = source.chunks(torch.arange(len(source)).split(source.chunk_length()))
+            parts = source.chunks(torch.arange(len(source)).split(length))
         logits = torch.cat([model(part) for part in parts])
     model.train(was_training)
     return logits

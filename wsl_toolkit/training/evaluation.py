@@ -12,6 +12,7 @@ from wsl_toolkit.data.inputs import Inputs
 from wsl_toolkit.data.problem import Problem
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.metrics import SIZE_BEFORE, TRUE_LABEL_KEPT, Measured, measured_on
+from wsl_toolkit.training.residency import placed
 from wsl_toolkit.training.risk import Risk
 
 Evaluation = Callable[[nn.Module, Risk], dict[str, Tensor]]
@@ -87,7 +88,7 @@ def _parts(problem: Problem, device: torch.device) -> list[_Part]:
         found.append(
             _Part(
                 name="validation",
-                inputs=problem.validation_x.to(device),
+                inputs=placed(problem.validation_x, device),
                 rows=rows.to(device),
                 sets=held_out.mask(rows).to(device),
                 labels=_known(problem.clean.validation, device),
@@ -101,7 +102,7 @@ def _parts(problem: Problem, device: torch.device) -> list[_Part]:
         found.append(
             _Part(
                 name="test",
-                inputs=problem.test_x.to(device),
+                inputs=placed(problem.test_x, device),
                 labels=test_labels,
                 class_counts=counts,
                 class_values=values,

@@ -19,6 +19,7 @@ from wsl_toolkit.training.checkpoints import Place
 from wsl_toolkit.training.distributed.checkpoints import SharedCheckpoints
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.jobs import JobListener, Trained, TrainingJob, TrialOutcome
+from wsl_toolkit.training.residency import how_kept
 from wsl_toolkit.training.stacking import group, models_that_fit, why_it_does_not_pay, why_not
 from wsl_toolkit.training.stacking.optimiser import ONLY_THESE, STACKED
 from wsl_toolkit.training.stopping import BestEpoch
@@ -68,10 +69,11 @@ def _teams(jobs: Sequence[TrainingJob], ranks: Ranks | None, note: Callable[[str
             part = cohort[start : start + room]
             with torch.random.fork_rng(devices=[]):
                 members = [_begin(job, loaded.take(job), ranks) for job in part]
-            for text in (text for member in members for text in started_from(member.trainer.model)):
-                if text not in said:
-                    note(text)
-                said.add(text)
+            for member in members:
+                for text in (*started_from(member.trainer.model), how_kept(member.trainer.inputs)):
+                    if text and text not in said:
+                        note(text)
+                    said.add(text)
             yield from _grouped(members, ranks)
 
 

@@ -62,6 +62,9 @@ class ClBiased(Generator):
             row = int(off.argmax())
             raise ConfigError(f"{what}: row {row} sums to {float(transition[row].sum()):g}, not to 1")
 
+    def reads_inputs(self) -> bool:
+        return False
+
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         import torch
 

@@ -86,6 +86,9 @@ class Partition(ProperGenerator):
                 position += 1
         return weights / weights.sum(), block_of, masks
 
+    def reads_inputs(self) -> bool:
+        return False
+
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         weights, block_of, masks = self.table(num_classes)
         chosen = draw_index(weights, len(y), rng).to(y.device)
@@ -162,6 +165,9 @@ class Query(ProperGenerator):
         queries = self.asked(num_classes)
         weights = torch.tensor(set_text.check_weights(self.weights, len(queries), ""), dtype=torch.float64)
         return weights / weights.sum(), masks_of(queries, num_classes)
+
+    def reads_inputs(self) -> bool:
+        return False
 
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         import torch

@@ -95,6 +95,9 @@ class FlipSuperclass(ProperGenerator):
             found[list(block)] = number
         return found
 
+    def reads_inputs(self) -> bool:
+        return False
+
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         import torch
 
@@ -151,6 +154,9 @@ class FlipClass(Generator):
                 f"flip-class: matrix {self.matrix} lets every wrong label join class {int(certain[0])} with "
                 "probability 1, so that only the full set could be drawn; lower one of them"
             )
+
+    def reads_inputs(self) -> bool:
+        return False
 
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         return draw_joining(y, self.joining(num_classes).to(y.device)[y], rng)

@@ -32,6 +32,9 @@ class BySize(ProperGenerator):
     def complement_sizes(self, num_classes: int) -> Tensor:
         """Return Q̄_k = P(|s̄| = k) for k = 1..K-1, float64."""
 
+    def reads_inputs(self) -> bool:
+        return False
+
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         excluded = draw_index(self.complement_sizes(num_classes), len(y), rng) + 1
         return draw_complement(y, excluded, num_classes, rng)

@@ -55,6 +55,10 @@ class Noisy(Generator):
     def prepare(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Noisy:
         return attrs.evolve(self, inner=self.inner.prepare(x, y, num_classes, rng))
 
+    def reads_inputs(self) -> bool:
+        reads: bool = self.inner.reads_inputs()
+        return reads
+
     def draw(self, x: Tensor, y: Tensor, num_classes: int, rng: torch.Generator) -> Tensor:
         import torch
 

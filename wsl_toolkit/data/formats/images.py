@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import logging
+import math
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor
 
 from wsl_toolkit.data.dataset import Data
-from wsl_toolkit.data.formats import table_files, table_layout
+from wsl_toolkit.data.formats import decoded_images, table_files, table_layout
 from wsl_toolkit.data.table_columns import row_number
 from wsl_toolkit.errors import DataError, did_you_mean, one_line
-from wsl_toolkit.system.files import replacing
+from wsl_toolkit.system.memory import MEMORY_SHARE, free_memory
 
 FILE = "file"
 """The column that names the image of a row, below the folder."""
@@ -28,7 +29,10 @@ LABELS = "labels.csv"
 SAMPLE = 4096
 """Of a large image, so many bytes at its beginning, middle and end tell whether it is still the same."""
 
-log = logging.getLogger(__name__)
+BLOCK = 4096
+"""So many images are looked at or decoded before the next are begun."""
+
+T = TypeVar("T")
 
 
 def read_folder(folder: Path, labels: Path, layout: table_layout.Layout, file_column: str, decoder: Decoder) -> Data:
@@ -115,7 +119,7 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file())
 
 
-def read_images(paths: list[Path], size: int, channels: int = 3) -> Tensor:
+def read_images(paths: Sequence[Path], size: int, channels: int = 3) -> Tensor:
     """Return images as bytes [n, C, size, size]; one that cannot be read is named."""
     out = torch.empty(len(paths), channels, size, size, dtype=torch.uint8)
 
@@ -124,9 +128,15 @@ def read_images(paths: list[Path], size: int, channels: int = 3) -> Tensor:
 
     # Pillow decodes without holding the interpreter's lock.
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for _ in pool.map(decode, range(len(paths)), chunksize=64):
-            pass
+        for places in _blocks(range(len(paths))):
+            for _ in pool.map(decode, places):
+                pass
     return out
+
+
+def _blocks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut a sequence into blocks: a pool of threads keeps a record of everything that it was given."""
+    return (items[start : start + BLOCK] for start in range(0, len(items), BLOCK))
 
 
 def _pixels(path: Path, size: int, channels: int) -> np.ndarray:
@@ -161,18 +171,32 @@ class Decoder:
         """Return the images, from the cache if all of their files are still the same."""
         path = self.cache_file(folder, paths)
         shape = (len(paths), self.channels, self.size, self.size)
-        images = _load_cached(path, shape)
+        if math.prod(shape) > free_memory() // MEMORY_SHARE:
+            return self._mapped(path, paths, shape)
+        images = decoded_images.load(path, shape)
         if images is None:
             images = read_images(paths, self.size, self.channels)
-            _save_cached(path, images)
+            decoded_images.save(path, images)
+        return images
+
+    def _mapped(self, path: Path, paths: list[Path], shape: tuple[int, ...]) -> Tensor:
+        """Return images that memory is too small for as a file that is mapped; never more than a block is in memory."""
+        images = decoded_images.mapped(path, shape)
+        if images is None:
+            blocks = (read_images(part, self.size, self.channels) for part in _blocks(paths))
+            decoded_images.save_in_blocks(path, shape, blocks)
+            images = decoded_images.mapped(path, shape)
+        if images is None:
+            raise DataError(f"{path} was damaged while it was written: try again, or choose another WSL_CACHE_DIR")
         return images
 
     def cache_file(self, folder: Path, paths: list[Path]) -> Path:
         """Return where these images are kept: a name made of every file's name, size, time of change and content."""
         digest = hashlib.sha256(f"wsl images 2 {self.size} {self.channels} {folder.resolve()}".encode())
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            for path, state in zip(paths, pool.map(self._state, paths, chunksize=64), strict=True):
-                digest.update(f"\n{path.relative_to(folder)} {state}".encode())
+            for part in _blocks(paths):
+                for path, state in zip(part, pool.map(self._state, part), strict=True):
+                    digest.update(f"\n{path.relative_to(folder)} {state}".encode())
         return (self.cache or _default_cache()) / f"images-{digest.hexdigest()[:32]}.safetensors"
 
     def _state(self, path: Path) -> str:
@@ -195,31 +219,3 @@ def _default_cache() -> Path:
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wsl-toolkit"
-
-
-def _load_cached(path: Path, shape: tuple[int, ...]) -> Tensor | None:
-    """Return the images of a sound cache file, or None: a cache is never worth an error."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            checksum = (file.metadata() or {}).get("sha256")
-            images: Tensor = file.get_tensor("images")
-    except (SafetensorError, OSError):
-        return None
-    sound = images.shape == shape and images.dtype == torch.uint8 and checksum == _checksum(images)
-    return images if sound else None
-
-
-def _save_cached(path: Path, images: Tensor) -> None:
-    from safetensors.torch import save_file
-
-    try:
-        with replacing(path) as temporary:
-            save_file({"images": images}, temporary, metadata={"sha256": _checksum(images)})
-    except OSError as error:
-        log.warning("decoded images are not kept: %s (choose another place with WSL_CACHE_DIR)", one_line(error))
-
-
-def _checksum(images: Tensor) -> str:
-    return hashlib.sha256(images.numpy().data).hexdigest()
