@@ -186,10 +186,10 @@ def as_image(dice: random.Random) -> bytes:
 
 def kept_images(folder: Path) -> bytes:
     """A file of decoded images as the toolkit keeps them."""
-    from wsl_toolkit.data.formats import images
+    from wsl_toolkit.data.formats import decoded_images
 
     place = folder / "decoded.safetensors"
-    images._save_cached(place, torch.arange(96, dtype=torch.uint8).reshape(2, 3, 4, 4))
+    decoded_images.save(place, torch.arange(96, dtype=torch.uint8).reshape(2, 3, 4, 4))
     return place.read_bytes()
 
 

@@ -14,12 +14,14 @@ from typing import Any
 import file_mutations as wrong
 import mutations
 import numpy as np
+import pytest
 import torch
 from fuzz_user_files import small_data
 from fuzzing import Target, damage
 
 from wsl_builtins.datasets import human
 from wsl_toolkit.data.formats import images, sources
+from wsl_toolkit.data.mapped import is_mapped
 from wsl_toolkit.own_data import fitting, model_file, raw_rows
 from wsl_toolkit.plugins.loading import load_plugins
 
@@ -131,6 +133,13 @@ def _images(folder: Path) -> Iterator[Target]:
         parse=lambda path: _read_kept_images(path, photos),
         mutate=lambda dice: wrong.as_kept_images(dice, kept),
     )
+    yield Target(
+        name="kept images, mapped",
+        suffix=".safetensors",
+        samples=(kept,),
+        parse=lambda path: _read_kept_images(path, photos, memory="0.1KB"),
+        mutate=lambda dice: wrong.as_kept_images(dice, kept),
+    )
     sample = wrong.idx(np.arange(54, dtype=np.uint8).reshape(6, 3, 3))
     yield Target(
         name="idx images",
@@ -173,12 +182,18 @@ def _read_photos(path: Path, name: str) -> Any:
     return sources.load(photos, {"cache": str(place / "cache"), "size": 4}, load_plugins().registry, place)
 
 
-def _read_kept_images(path: Path, photos: Path) -> None:
-    """Read images beside which what was decoded before is damaged: they are decoded again."""
+def _read_kept_images(path: Path, photos: Path, memory: str = "") -> None:
+    """Read images beside which what was decoded before is damaged: they are decoded again.
+
+    Where there is too little memory for them, they are mapped.
+    """
     decoder = images.Decoder(size=4, cache=_fresh(path))
     files = images.image_files(photos)
     path.rename(decoder.cache_file(photos, files))
-    found = decoder.read(photos, files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WSL_MEMORY", memory)
+        found = decoder.read(photos, files)
+    assert is_mapped(found) == bool(memory)
     assert (found.shape, found.dtype) == ((2, 3, 4, 4), torch.uint8)
 
 

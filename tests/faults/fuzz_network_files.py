@@ -160,7 +160,11 @@ def _as_features(dice: random.Random, kept: Path) -> bytes:
     from safetensors import safe_open
 
     with safe_open(str(kept), framework="pt") as file:
-        meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Sorted: safetensors gives them in another order each time.
+        meta, tensors = (
+            dict(sorted(file.metadata().items())),
+            {name: file.get_tensor(name) for name in sorted(file.keys())},
+        )
     return mutations.as_safetensors(
         dice, tensors, meta, lambda header, values: {**header, "sha256": tensors_digest(values)}
     )

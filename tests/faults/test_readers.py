@@ -24,6 +24,7 @@ FUZZED: dict[str, tuple[str, ...]] = {
     "wsl_toolkit/cli/predict.py": ("rows to predict .csv", "rows to predict .xlsx", "rows to predict .npz"),
     "wsl_toolkit/cli/run.py": ("config", "config of a frozen network", "config with weights and augmentation"),
     "wsl_toolkit/data/formats/images.py": ("image", "labels of images", "kept images"),
+    "wsl_toolkit/data/formats/decoded_images.py": ("kept images", "kept images, mapped"),
     "wsl_toolkit/data/formats/mat_files.py": ("mat", "mat of version 7.3"),
     "wsl_toolkit/data/formats/npz_files.py": ("npz", "npz with all arrays"),
     "wsl_toolkit/data/formats/openml_tables.py": ("openml's api/v1/json/data/7",),
