@@ -81,7 +81,13 @@ def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Target], 
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers"), [("run.json", (1741, 2500, 4589)), ("a study's tasks/one.json", (1093, 3471, 5888, 7439))]
+    ("name", "numbers"),
+    [
+        ("run.json", (1741, 2500, 4589)),
+        ("a study's tasks/one.json", (1093, 3471, 5888, 7439)),
+        ("checkpoint to go on from", (176,)),
+        ("a plugin's pyproject.toml", (23,)),
+    ],
 )
 def test_what_the_long_test_once_found_is_read_or_refused(
     name: str, numbers: tuple[int, ...], known: dict[str, Target], tmp_path: Path

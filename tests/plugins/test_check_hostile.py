@@ -26,6 +26,8 @@ def project(root: Path, text: str) -> Path:
         (f'[project]\nname = "evil\\nName: pip"\n{POINTS}', "the project's name"),
         (f'[project]\nname = "evil"\nversion = "1/../../x"\n{POINTS}', "the project's version"),
         (f"[project]\nname = 7\n{POINTS}", "the project's name"),
+        (f'[project]\nname = "{"x" * 300}"\n{POINTS}', "the project's name"),
+        (f'[project]\nname = "evil"\nversion = "{"1" * 300}"\n{POINTS}', "the project's version"),
         (f'[project]\nname = "evil"\n{POINTS}"a = b\\n[x" = "c"\n', "name of an entry point"),
         (f'[project]\nname = "evil"\n{POINTS}x = "os\\n[console_scripts]"\n', "entry point x"),
         ('project = "evil"\n', "declares no plugin"),

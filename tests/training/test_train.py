@@ -196,7 +196,8 @@ def test_training_that_is_stopped_anywhere_goes_on_to_the_same_bits(
     "wrong",
     [
         {"identity": 5}, {"epoch": "x"}, {"records": [{}]}, {"records": None}, {"code": torch.zeros(3)},
-        {"seconds": None},
+        {"seconds": None}, {"identity": {"job": torch.zeros(3)}},
+        {"execution": {"threads": 1, "torch": torch.zeros(3)}},
         {"records": [{"epoch": 1, "metrics": {"train/risk": "x"}, "seconds": 1.0}]}, {"execution": {"threads": -1}},
     ],
     ids=str,

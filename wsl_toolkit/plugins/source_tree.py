@@ -17,6 +17,7 @@ VERSION = r"[A-Za-z0-9]([A-Za-z0-9.!+_-]*[A-Za-z0-9])?"
 POINT = r"[\w.-]([\w .:/-]*[\w.-])?"
 TARGET = r"\s*\w+(\.\w+)*\s*(:\s*\w+(\.\w+)*\s*)?"
 """What a distribution's name, its version, and an entry point's name and target may look like."""
+MOST_LETTERS = 100
 
 
 @attrs.frozen
@@ -53,7 +54,7 @@ class SourceTree:
             *(("the name of an entry point", name, POINT) for name in points),
             *((f"entry point {name}", target, TARGET) for name, target in points.items()),
         ):
-            if not isinstance(value, str) or not re.fullmatch(form, value):
+            if not isinstance(value, str) or len(value) > MOST_LETTERS or not re.fullmatch(form, value):
                 raise PluginError(f"{file}: {what} is {str(value)[:60]!r}, which no package can have: correct it")
         return cls(root.resolve(), project["name"], version, dict(points))
 

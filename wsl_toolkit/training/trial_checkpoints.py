@@ -214,6 +214,10 @@ def _check_form(saved: Mapping[str, Any]) -> None:
         wrong.append("records")
     if not wrong and not 1 <= _whole(saved["execution"].get("threads")) <= MOST_THREADS:
         wrong.append("execution")
+    # They are compared, which tensors cannot be.
+    plain = (str, int, float, bool, type(None))
+    tables = () if wrong else ("identity", "execution", "code")
+    wrong += [name for name in tables if not all(type(each) in plain for each in saved.get(name, {}).values())]
     if wrong:
         raise CheckpointError(f"the checkpoint is damaged: its {wrong[0]!r} is not what it should be: start a new run")
 
