@@ -130,8 +130,9 @@ def as_matlab_73(dice: random.Random, path: Path, content: dict[str, Any]) -> by
             else:
                 values = group[name][()]
                 del group[name]
-                if dice.random() < 0.8:
-                    group[name] = mutations.array(dice, values.astype(np.int64))
+                changed = mutations.array(dice, values.astype(np.int64))
+                if changed.dtype.kind in "biufc":
+                    group[name] = changed
         else:
             file["new" + "/x" * dice.randrange(2)] = np.zeros(2)
             if "data" in file and dice.random() < 0.5:

@@ -160,11 +160,9 @@ def _as_features(dice: random.Random, kept: Path) -> bytes:
     from safetensors import safe_open
 
     with safe_open(str(kept), framework="pt") as file:
-        # Sorted: safetensors gives them in another order each time.
-        meta, tensors = (
-            dict(sorted(file.metadata().items())),
-            {name: file.get_tensor(name) for name in sorted(file.keys())},
-        )
+        # The library gives its header in another order each time.
+        meta = dict(sorted(file.metadata().items()))
+        tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
     return mutations.as_safetensors(
         dice, tensors, meta, lambda header, values: {**header, "sha256": tensors_digest(values)}
     )

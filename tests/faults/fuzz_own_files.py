@@ -103,7 +103,9 @@ def _mutate_safetensors(path: Path) -> Callable[[random.Random], bytes]:
     from wsl_toolkit.own_data import model_file
 
     with safe_open(str(path), framework="pt") as file:
-        meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # The library gives its header in another order each time.
+        meta = dict(sorted(file.metadata().items()))
+        tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
 
     def seal(header: dict[str, str], values: dict[str, torch.Tensor]) -> dict[str, str]:
         if model_file.TEXT not in header:

@@ -28,6 +28,7 @@ from wsl_toolkit.studies.report.against import against_table, read_published
 from wsl_toolkit.studies.slurm_executor import read_messages
 from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tasks import Task
+from wsl_toolkit.system.json_files import unsealed
 from wsl_toolkit.system.toml_files import read_toml
 from wsl_toolkit.training.config import RunConfig
 
@@ -232,8 +233,8 @@ def _messages() -> Iterator[Target]:
     def forged(dice: Any) -> bytes:
         kind, value = dice.choice(messages)
         if kind == "finished" and dice.random() < 0.7:
-            text = json.loads(mutations.sealed_json(dice, {**json.loads(value), "checksum": None}) or b"null")
-            return json.dumps([kind, json.dumps(text)]).encode()
+            text = mutations.sealed_json(dice, unsealed(json.loads(value))).decode("utf-8", "replace")
+            return json.dumps([kind, text]).encode()
         return mutations.as_json(dice, [kind, value])
 
     yield Target(

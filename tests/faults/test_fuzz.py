@@ -46,6 +46,8 @@ NAMES += ["a plugin's pyproject.toml", "a model's MLmodel", "the store's databas
 ALL_CASES = 9000
 CASES = int(os.environ.get("WSL_FUZZ_CASES", ALL_CASES))
 """Cases for each of the parsers in the long test: more than 200,000 in all, unless fewer are asked for."""
+QUICK = 60
+"""Cases in the short test; half as many for what is slower to read."""
 SEED = 20261117
 MEMORY = 3 * 2**30
 """What a process that reads damaged files may take beyond what it has when it begins, most of it addresses unused."""
@@ -72,7 +74,13 @@ def test_sound_files_are_read(name: str, known: dict[str, Target], tmp_path: Pat
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Target], tmp_path: Path) -> None:
-    @settings(max_examples=60, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=QUICK if name in NAMES[:23] else QUICK // 2,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(st.randoms(use_true_random=False))
     def run(dice: random.Random) -> None:
         assert try_case(known[name], dice, tmp_path) in ("read", "refused")
