@@ -3,15 +3,21 @@
 Run as `python docs/generate_leaderboard.py [DIRECTORY]`: the `wsl-runs` of `wsl study run leaderboard` and
 `wsl study run leaderboard-aa`, carried out whole or in part. The text around the tables stays as it is. The costs are
 those of the last whole run of `make bench`.
+
+`python docs/generate_leaderboard.py later [DIRECTORY]` leaves the tables alone, and writes those of the methods that
+they do not have yet, as far as they were run.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import attrs
 
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.studies.cells import CellState
@@ -46,6 +52,34 @@ def main(home: Path) -> None:
         text = put(text, name, f"{accuracy_table(study, states, found)}\n\n{ranks(found)}")
         text = put(text, f"{name} missing", missing(study, states))
     write_atomically(PAGE, put(text, "cost", cost_table()))
+
+
+def later(home: Path) -> None:
+    """Write the tables of methods that came after the leaderboard was run."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, ending in STUDIES.items():
+        with (BESIDE / f"trials{ending}.csv").open(encoding="utf-8", newline="") as file:
+            known = {row["method"] for row in csv.DictReader(file)}
+        study = read_study(name)
+        new = attrs.evolve(study, methods=tuple(m for m in study.methods if m.label not in known))
+        states = study_states(new, StudyFolder(home, name), load_plugins().registry)
+        done = [state for state in states if state.done]
+        write_atomically(BESIDE / f"later-trials{ending}.csv", numbers.trials_csv(done))
+        write_atomically(BESIDE / f"later-search{ending}.csv", numbers.search_csv(done))
+        text = put(text, f"later {name}", plain_table(new, states))
+    write_atomically(PAGE, text)
+
+
+def plain_table(study: Study, states: Sequence[CellState]) -> str:
+    """Return a row for each method that has a whole cell, and a column for each setting."""
+    width = len(study.methods)
+    rows = [f"| method | {' | '.join(COLUMNS)} |", f"|---{'|---:' * len(COLUMNS)}|"]
+    for place, method in enumerate(study.methods):
+        own = [states[start + place] for start in range(0, len(states), width)]
+        shown = [estimate(list(by_seed(s, "test/accuracy").values())).show(1, 100) if s.done else "–" for s in own]
+        if any(state.done for state in own):
+            rows.append(f"| {method.label} | {' | '.join(shown)} |")
+    return "\n".join(rows)
 
 
 def put(text: str, name: str, part: str) -> str:
@@ -131,4 +165,6 @@ def cost_table() -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "wsl-runs"))
+    arguments = sys.argv[1:]
+    write = later if arguments[:1] == ["later"] else main
+    write(Path([*arguments[write is later :], "wsl-runs"][0]))

@@ -130,7 +130,7 @@ def test_no_line_of_the_core_names_one_of_the_fields_methods() -> None:
     from wsl_methods import wsl_register_estimators, wsl_register_transforms
 
     names = {component.name for component in (*wsl_register_estimators(), *wsl_register_transforms())}
-    assert {"clpl", "htc", "wsc", "cel", "crosel", "solar", "papi", "gfws", "clsp"} < names
+    assert {"clpl", "htc", "wsc", "cel", "vi-pll", "crosel", "solar", "papi", "gfws", "clsp"} < names
     names |= {name.replace("-", "_") for name in names}
     for path in CORE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -38,6 +38,7 @@ MODULES = (
     "solar",
     "transition_risk",
     "valen",
+    "vi_pll",
     "wsc",
 )
 """The modules that add estimators; each has a list `ESTIMATORS`."""

@@ -85,13 +85,14 @@ def test_empty_lines_of_a_single_column_are_rows(wsl, tmp_path):
     assert len(wsl.json("predict", "m", "new.csv", "--json")) == 5
 
 
-def test_two_networks_that_predict_together_are_saved_and_read_back(tmp_path):
+@pytest.mark.parametrize("method", ["crosel", "htc", "vi-pll"])
+def test_networks_and_heads_that_predict_together_are_saved_and_read_back(tmp_path, method):
     y = torch.arange(80) % 4
     x = 3 * torch.eye(4)[y] + torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
     data = wsl_toolkit.make_data(x, wsl_toolkit.CandidateSets.from_labels(y, 4))
     registry = load_plugins().registry
     options = fitting.FitOptions(
-        estimator=registry.create("estimator", "crosel", {}),
+        estimator=registry.create("estimator", method, {}),
         backbone=registry.create("backbone", "linear", {}),
         epochs=1,
         lr=0.1,
@@ -102,7 +103,7 @@ def test_two_networks_that_predict_together_are_saved_and_read_back(tmp_path):
     made, path = model_from(fitted, data, fitting.describe(options, fitted)), tmp_path / "m.safetensors"
     made.save(path)
     again = Model.load(path, registry)
-    assert isinstance(again.network, Ensemble)
+    assert isinstance(again.network, Ensemble) is (method == "crosel")
     assert torch.equal(again.probabilities(data.x), made.probabilities(data.x))
 
 

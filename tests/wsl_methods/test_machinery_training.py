@@ -42,11 +42,12 @@ SHORT: dict[str, dict[str, Any]] = {
     "papi": {"ramp": 4, "width": 16},
     "records-corr": {},
     "records-proden": {},
+    "vi-pll": {"warm_up": 3, "hidden": 16, "latent": 4},
     "wsc": {"ramp": 4, "width": 16},
     "solar": {"ramp": 3, "queue": 256, "prior_epochs": 2},
 }
 
-UNSEEN = ("valen", "records-proden")
+UNSEEN = ("valen", "records-proden", "vi-pll")
 """Methods without augmented views."""
 
 MLP = load_plugins().registry.create("backbone", "mlp", {"widths": [64]})
