@@ -20,6 +20,7 @@ from wsl_toolkit.studies.reading import restrict
 from wsl_toolkit.studies.report.build import Report, build_report, write_report
 from wsl_toolkit.studies.store import StudyFolder
 from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
+from wsl_toolkit.training.devices import Facts, gpus_for_workers
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +133,8 @@ def carry_out(
         outbox.begin()
         if workers.executor != "ray" and ready.plan.to_compute:  # whose nodes may have no disk in common with us
             compute_features(study, registry, data_dir, workers.device, listener.note)
-        executor = make_executor(workers.executor, workers.jobs, workers.cluster)
+        gpus = gpus_for_workers(workers.device, Facts.here()) if workers.executor == "local" else []
+        executor = make_executor(workers.executor, workers.jobs, workers.cluster, gpus)
         failure = None
         try:
             run_study(
