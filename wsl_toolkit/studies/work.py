@@ -132,7 +132,7 @@ def carry_out(
         outbox = StudyOutbox(tracker, study, listener.note, codes=ready.plan.codes, since=since)
         outbox.begin()
         if workers.executor != "ray" and ready.plan.to_compute:  # whose nodes may have no disk in common with us
-            compute_features(study, registry, data_dir, workers.device, listener.note)
+            compute_features(study, registry, data_dir, workers.device, listener.note, listener.features)
         gpus = gpus_for_workers(workers.device, Facts.here()) if workers.executor == "local" else []
         executor = make_executor(workers.executor, workers.jobs, workers.cluster, gpus)
         failure = None
