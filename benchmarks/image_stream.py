@@ -4,22 +4,19 @@
 
 Makes a folder of small JPEG files (kept in FOLDER if one is given and used again; else in a temporary one), then trains
 `ppl` with ResNet-32 and batches of 64. *Memory*: a process with WSL_MEMORY=500MB decodes the folder into a file block
-by block, maps it, trains and predicts; its peak is its own largest memory and what its reading process has for itself.
+by block, maps it, trains and predicts.
 *Speed*: another process has the same images both ways and takes turns of some steps.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,28 +43,6 @@ def make_folder(folder: Path, images: int) -> None:
             picture.save(folder / f"class-{label}" / f"{number:07}.jpg")
 
 
-def private_mb(pid: int) -> float:
-    """Return the memory that a process shares with nobody."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_")) / 1024
-
-
-class Readers(threading.Thread):
-    """Watches the processes that this one started; keeps the most memory that they had for themselves together."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.peak = 0.0
-
-    def run(self) -> None:
-        """Look ten times a second."""
-        children = Path(f"/proc/self/task/{os.getpid()}/children")
-        while True:
-            with contextlib.suppress(OSError, ValueError):  # one may have just ended
-                self.peak = max(self.peak, sum(private_mb(int(pid)) for pid in children.read_text().split()))
-            time.sleep(0.1)
-
-
 def trainer_of(folder: Path) -> Any:
     """Return a trainer on the folder's images."""
     import wsl_toolkit as wsl
@@ -86,14 +61,12 @@ def trainer_of(folder: Path) -> Any:
 
 def memory(folder: Path, steps: int) -> dict[str, Any]:
     """Train and predict with little memory; return the peak."""
-    readers = Readers()
-    readers.start()
+    began = peak_mb()
     trainer = trainer_of(folder)
+    read = peak_mb()
     trainer.train_epoch(after(steps))
     trainer.evaluate(trainer.model, trainer.risk)
-    of_children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    facts = {"peak": peak_mb(), "readers": readers.peak, "readers with what they share": of_children}
-    return {"in a file": not trainer.inputs.in_memory, **facts, "together": facts["peak"] + facts["readers"]}
+    return {"in a file": not trainer.inputs.in_memory, "before": began, "after reading": read, "peak": peak_mb()}
 
 
 def speed(folder: Path, steps: int) -> dict[str, Any]:
@@ -105,18 +78,29 @@ def speed(folder: Path, steps: int) -> dict[str, Any]:
     assert not streamed.inputs.in_memory
     assert resident.inputs.in_memory
     seconds: dict[str, list[float]] = {"resident": [], "streamed": []}
+    work: dict[str, list[float]] = {"resident": [], "streamed": []}
     for turn in range(TURNS + 1):
         for name, trainer in (("resident", resident), ("streamed", streamed)):
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             trainer.train_epoch(after(steps // TURNS))
             if turn:  # the first warms up
                 seconds[name].append(time.perf_counter() - began)
-    ratios = [one / other for one, other in zip(seconds["resident"], seconds["streamed"], strict=True)]
+                work[name].append(time.process_time() - worked)
+    ratios, of_work = (
+        [one / other for one, other in zip(found["resident"], found["streamed"], strict=True)]
+        for found in (seconds, work)
+    )
     same = all(
         one.equal(other)
         for one, other in zip(resident.model.state_dict().values(), streamed.model.state_dict().values(), strict=True)
     )
-    return {"speed of streamed to resident": statistics.median(ratios), "turns": ratios, "same bits": same}
+    return {
+        "speed of streamed to resident": statistics.median(ratios),
+        "turns": ratios,
+        "by the processor's time": statistics.median(of_work),
+        "its turns": of_work,
+        "same bits": same,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -112,3 +112,33 @@ def test_an_unknown_executor_or_no_worker_is_refused() -> None:
         make_executor("moon", 1)
     with pytest.raises(ConfigError, match="at least 1"):
         make_executor("local", 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc to read environments from")
+def test_each_worker_sees_a_gpu_of_its_own_and_so_does_one_that_replaces_it(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+
+    def seen(pid):
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+        return next(text for text in variables if text.startswith("CUDA_VISIBLE_DEVICES="))
+
+    pool = LocalPool(3, gpus=["4", "5"])
+    try:
+        ids = pool.process_ids
+        assert [seen(pid).partition("=")[2] for pid in ids] == ["4", "5", "4"]
+        os.kill(ids[1], signal.SIGKILL)
+        list(pool._replace(pool._workers[1]))
+        assert pool.process_ids[1] != ids[1]
+        assert seen(pool.process_ids[1]) == "CUDA_VISIBLE_DEVICES=5"
+    finally:
+        pool.close()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5"
+
+
+def test_there_are_as_many_local_workers_as_gpus_unless_a_number_is_given():
+    for workers, gpus, count in ((None, ["0", "1", "2"], 3), (1, ["0", "1", "2"], 1)):
+        pool = make_executor("local", workers, gpus=gpus)
+        try:
+            assert len(pool.process_ids) == count
+        finally:
+            pool.close()

@@ -1,14 +1,33 @@
-"""Each trainer has a random stream of its own on its device; the device is a stand-in here, all else is real."""
+"""What is decided about devices; where there is none here, a stand-in or its facts take its place."""
 
 from __future__ import annotations
 
 import copy
+import os
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from small_problems import estimator, inputs_and_candidates
 from torch import Tensor, nn
 
-from wsl_toolkit.training.devices import DeviceStream
+from wsl_toolkit.data.problem import make_problem
+from wsl_toolkit.errors import ConfigError
+from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.build import make_trainer
+from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.devices import (
+    WORKSPACE,
+    DeviceStream,
+    Facts,
+    choose_device,
+    deterministic,
+    device_memory,
+    explained,
+    gpus_for_workers,
+    widest,
+)
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.trainer import Trainer
 
@@ -116,3 +135,127 @@ def test_the_right_one_of_several_devices_is_asked() -> None:
     DeviceStream(torch.device("cuda", 1), Listening())
     DeviceStream(torch.device("mps"), Listening())
     assert asked == [(torch.device("cuda", 1),), ()]
+
+
+def test_auto_takes_cuda_then_apples_device_then_the_processor() -> None:
+    assert choose_device("auto", Facts(gpus=2, mps=True)).type == "cuda"
+    assert choose_device("auto", Facts(mps=True)).type == "mps"
+    assert choose_device("auto", Facts()).type == "cpu"
+    assert choose_device("cpu", Facts(gpus=2)).type == "cpu"
+    with pytest.raises(ConfigError, match="--device 'cuda:77' cannot be used here"):
+        choose_device("cuda:77")
+
+
+def test_local_workers_share_out_the_gpus_that_are_visible() -> None:
+    three = Facts(gpus=3)
+    assert gpus_for_workers("auto", three, {}) == ["0", "1", "2"]
+    assert gpus_for_workers("cuda", three, {"CUDA_VISIBLE_DEVICES": "4, 5,GPU-77"}) == ["4", "5", "GPU-77"]
+    assert gpus_for_workers("auto", Facts(), {"CUDA_VISIBLE_DEVICES": "0"}) == []  # named, and not there
+    assert gpus_for_workers("auto", three, {"CUDA_VISIBLE_DEVICES": ""}) == []
+    for named in ("cpu", "cuda:1", "mps"):
+        assert gpus_for_workers(named, three, {}) == []
+
+
+def test_apples_device_counts_in_float32_and_others_in_float64() -> None:
+    assert widest(torch.device("mps")) == torch.float32
+    assert widest(torch.device("cuda", 0)) == widest(torch.device("cpu")) == torch.float64
+
+
+def test_a_devices_budget_lowers_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    assert device_memory(cpu) > 10**6
+    monkeypatch.setenv("WSL_DEVICE_MEMORY", "3KB")
+    assert device_memory(cpu) == 3000
+
+
+def test_deterministic_kernels_are_asked_for_inside_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(WORKSPACE, raising=False)
+    with deterministic(False):
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert WORKSPACE not in os.environ
+    with deterministic(True):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.benchmark
+        assert os.environ[WORKSPACE] == ":4096:8"
+    assert not torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(ZeroDivisionError), deterministic(True):
+        _ = 1 / 0
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_a_device_cannot_do_is_said_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"no float64.*--device cpu"), explained():
+        raise TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.")
+    message = (
+        "put_ does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'"
+    )
+    with pytest.raises(ConfigError, match=r"--deterministic: .*leave it out"), explained():
+        raise RuntimeError(message)
+    with pytest.raises(RuntimeError, match="another"), explained():
+        raise RuntimeError("another")
+
+
+REGISTRY = load_plugins().registry
+
+
+def digits_trainer(**settings: Any) -> Trainer:
+    data = REGISTRY.create("dataset", "digits", {}).load(Path())
+    generator = REGISTRY.create("generator", "mcl-skewed", {})
+    problem = make_problem(data, generator, seed=0, validation=0.1, test=0.2, subset=400)
+    parts = (REGISTRY.create("estimator", "ppl", {}), REGISTRY.create("backbone", "mlp", {"widths": (16,)}))
+    return make_trainer(problem, *parts, Training(batch_size=32, **settings), 0)
+
+
+def last_risk(trainer: Trainer, epochs: int = 3) -> float:
+    return [record.metrics["train/risk"] for record in trainer.epochs(epochs)][-1]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_float16_learns_as_float32_does(optimizer: str) -> None:
+    lr = {"sgd": 0.05, "adam": 0.003}[optimizer]
+    half, full = (digits_trainer(precision=name, optimizer=optimizer, lr=lr) for name in ("float16", "float32"))
+    assert half.plan.half == "float16"
+    assert last_risk(half) == pytest.approx(last_risk(full), rel=0.1)
+    assert all(p.dtype == torch.float32 for p in half.model.parameters())
+
+
+def test_a_step_whose_float16_gradients_overflow_is_left_out_and_the_scale_falls() -> None:
+    trainer = digits_trainer(precision="float16")
+    scaler = trainer._loop.scaler
+    assert scaler is not None
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 2.0**120})
+    before = weights(trainer).clone()
+    asked = iter([True])
+    trainer.train_epoch(lambda: next(asked, True))
+    assert torch.equal(weights(trainer), before)
+    assert scaler.get_scale() == 2.0**119
+
+
+def test_the_scale_of_float16_is_part_of_a_checkpoint() -> None:
+    through = digits_trainer(precision="float16")
+    through.train_epoch()
+    scaler = through._loop.scaler
+    assert scaler is not None
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 1024.0})
+    resumed = digits_trainer(precision="float16")
+    resumed.load_state_dict(copy.deepcopy(through.state_dict()))
+    assert resumed._loop.scaler is not None
+    assert resumed._loop.scaler.get_scale() == 1024.0
+    for trainer in (through, resumed):
+        trainer.train_epoch()
+    assert torch.equal(weights(through), weights(resumed))
+    plain = digits_trainer()  # a checkpoint of float16 says nothing to float32, nor an old one to float16
+    plain.load_state_dict(digits_trainer().state_dict() | {"scaler": scaler.state_dict()})
+    old = digits_trainer(precision="float16")
+    old.load_state_dict({name: value for name, value in old.state_dict().items() if name != "scaler"})
+
+
+def test_a_deterministic_run_has_the_bits_of_another_on_a_processor() -> None:
+    assert last_risk(digits_trainer(deterministic=True), 1) == last_risk(digits_trainer(), 1)
+
+
+@pytest.mark.system
+def test_a_compiled_network_learns_the_same_numbers() -> None:
+    compiled = digits_trainer(compile=True)
+    assert compiled.plan.compile
+    assert last_risk(compiled, 2) == pytest.approx(last_risk(digits_trainer(), 2), rel=1e-4)

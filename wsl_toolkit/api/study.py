@@ -43,6 +43,9 @@ class _Progress:
     def __init__(self, *, verbose: bool) -> None:
         self.verbose = verbose
 
+    def features(self, done: int, of: int) -> None:
+        """Say nothing."""
+
     def begin(self, done: int, total: int) -> None:
         """Say where the study stands."""
         self._say(f"{done} of {total} runs are done already" if done else f"{total} runs to do")

@@ -62,6 +62,8 @@ class Settings(TypedDict, total=False):
     subset: float
     device: str
     precision: str
+    compile: bool
+    deterministic: bool
     augmentation: str
     on_nan: str
     patience: int

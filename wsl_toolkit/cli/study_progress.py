@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from wsl_toolkit.cli.console import console
 
@@ -32,6 +40,9 @@ def _brief(state: CellState) -> str:
 class SilentStudy:
     """Shows notes only."""
 
+    def features(self, done: int, of: int) -> None:
+        """Say nothing."""
+
     def begin(self, done: int, total: int) -> None:
         """Say nothing."""
 
@@ -51,6 +62,15 @@ class SilentStudy:
 
 class StudyLines(SilentStudy):
     """A line for each complete cell, and one every few seconds."""
+
+    def __init__(self) -> None:
+        self.said = time.monotonic()
+
+    def features(self, done: int, of: int) -> None:
+        """Print now and then."""
+        if done == of or time.monotonic() - self.said > LINE_SECONDS:
+            self.said = time.monotonic()
+            click.echo(f"features of {done:,}/{of:,} examples", err=True)
 
     def begin(self, done: int, total: int) -> None:
         """Say where the study stands."""
@@ -74,6 +94,15 @@ class StudyBars(SilentStudy):
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
         self.epochs = 0
+        self.embedding: TaskID | None = None
+
+    def features(self, done: int, of: int) -> None:
+        """Move the bar of a dataset's features; the next dataset has another."""
+        if self.embedding is None:
+            self.embedding = self.bars.add_task("features", total=of, epochs="")
+        self.bars.update(self.embedding, completed=done)
+        if done == of:
+            self.embedding = None
 
     def begin(self, done: int, total: int) -> None:
         """Add the bar."""

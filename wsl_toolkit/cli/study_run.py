@@ -43,7 +43,7 @@ def working_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what `run` and `resume` share."""
     options = (
         click.option("--jobs", type=click.IntRange(min=1),
-                     help="Tasks at a time.  [default: one for each core, or what the cluster has room for]"),
+                     help="Tasks at a time.  [default: one for each GPU or core, or what the cluster has room for]"),
         click.option("--executor", type=click.Choice(["local", "ray", "slurm", "inline"]), default="local",
                      show_default=True,
                      help="Who trains: worker processes, a Ray cluster, jobs of SLURM, or this process alone."),

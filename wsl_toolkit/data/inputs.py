@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,12 @@ from wsl_toolkit.data.mapped import let_go
 
 CHUNK_CELLS = 2**22
 """A chunk holds about this many numbers: large enough to gather well, small enough for a processor's cache."""
+
+READ_AHEAD = 2
+"""So many chunks are read, or ready, before they are wanted."""
+
+ROWS_AT_ONCE = 256
+"""So many rows of a file are in memory at a time before what was read of it is let go."""
 
 BLOCK_CELLS = 2**16
 """Bytes are scaled so many at a time."""
@@ -93,9 +101,9 @@ class StreamedInputs(Inputs):
     """Raw rows that become the network's chunk by chunk: images stay bytes, and files larger than memory stay files.
 
     `rows` may be a file mapped into memory, of which only what is needed is read; `index` picks some of them. With
-    `workers`, processes read the next chunks while this one trains; without, rows are in memory and are taken as they
-    are wanted. Bytes are moved to the network's device as bytes and scaled there; other rows are transformed by whoever
-    reads them.
+    `workers`, the next chunks are read while this one trains; without, rows are in memory and are taken as they are
+    wanted. Bytes are read ahead by a thread, moved to the network's device as bytes, and scaled there; other rows are
+    read and transformed by processes, because transforms may be Python's.
     """
 
     def __init__(
@@ -206,19 +214,30 @@ class StreamedInputs(Inputs):
             yield self._moved(raw, self._room(longest)[: len(raw)] if self._late else None)
 
     def _fetched(self, places: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return rows for each of several places in turn: read here, or ahead by processes of a DataLoader."""
+        """Return rows for each of several places in turn: read here, or ahead by a thread or by a DataLoader."""
         if not self._workers:
             return map(self._read, places)
+        if self._late:
+            return _ahead(self._pinned, places)
         from torch.utils.data import DataLoader
 
         loader: DataLoader[Tensor] = DataLoader(
             _Chunks(self, places),
             batch_size=None,
             num_workers=self._workers,
-            pin_memory=self._device.type == "cuda",
+            pin_memory=self._copies_on,
             generator=torch.Generator(),  # or each epoch would draw from the stream that dropout draws from
         )
         return iter(loader)
+
+    @property
+    def _copies_on(self) -> bool:
+        """Whether the device copies from pinned memory while it computes."""
+        return self._device.type == "cuda"
+
+    def _pinned(self, places: Tensor) -> Tensor:
+        rows = self._read(places)
+        return rows.pin_memory() if self._copies_on else rows
 
     def same_as(self, other: Inputs) -> bool:
         """Return whether both are the same rows, transformed the same way."""
@@ -262,12 +281,23 @@ class StreamedInputs(Inputs):
         if not self._workers:
             found = torch.index_select(self._rows, 0, places)
         else:
-            by_place = torch.argsort(places)
-            read = self._rows[places[by_place]]
-            let_go(self._rows)
-            found = torch.empty_like(read)
-            found[by_place] = read
+            found = self._rows.new_empty(len(places), *self._rows.shape[1:])
+            for part in torch.argsort(places).split(ROWS_AT_ONCE):
+                found[part] = self._rows[places[part]]
+                let_go(self._rows)  # the system maps the neighbours of what is read, too
         return found if self._late or self._transform is None else self._transform(found)
+
+
+def _ahead(read: Callable[[Tensor], Tensor], places: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Return what is read at each of several places in turn; a thread reads the next while one is used."""
+    waiting: deque[Future[Tensor]] = deque()
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        for place in places:
+            waiting.append(pool.submit(read, place))
+            if len(waiting) > READ_AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 class _Chunks(torch.utils.data.Dataset[Tensor]):

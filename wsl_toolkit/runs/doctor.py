@@ -143,7 +143,7 @@ def _torch() -> Iterator[Finding]:
     """Multiply two matrices where training would."""
     import torch
 
-    from wsl_toolkit.training.build import choose_device
+    from wsl_toolkit.training.devices import choose_device
 
     device = choose_device("auto")
     square = torch.eye(8, device=device)

@@ -19,8 +19,8 @@ from wsl_toolkit.plugins.code_identity import code_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.feature_cache import FOLDER, FORMAT, FeatureCache, tensors_digest
 from wsl_toolkit.system.memory import explain_memory
-from wsl_toolkit.training.build import choose_device
 from wsl_toolkit.training.config import FROZEN, Training
+from wsl_toolkit.training.devices import choose_device
 from wsl_toolkit.training.features import Tell, embed, make_extractor
 
 

@@ -31,6 +31,9 @@ class StudyError(WslError):
 class StudyListener(Protocol):
     """Whoever shows a study's progress."""
 
+    def features(self, done: int, of: int) -> None:
+        """A frozen network has run over so many of a dataset's examples."""
+
     def begin(self, done: int, total: int) -> None:
         """How many jobs are done already, of how many that are known of."""
 

@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +27,9 @@ from wsl_toolkit.studies.tasks import Task
 if TYPE_CHECKING:
     from wsl_toolkit.plugins.registry import Registry
     from wsl_toolkit.studies.description import Study
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""What CUDA reads to know which GPUs a process may use."""
 
 ATTEMPTS = 2
 """How many workers a task may take down with it before it is given up."""
@@ -131,26 +134,32 @@ class Inline:
 
 
 class LocalPool:
-    """Worker processes on this machine, started by spawning, each with its share of the cores."""
+    """Worker processes on this machine, started by spawning, each with its share of the cores.
+
+    Of `gpus` each has one, in turn, and sees no other.
+    """
 
     name = "local"
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, gpus: Sequence[str] = ()) -> None:
         if workers < 1:
             raise ConfigError(f"--jobs must be at least 1, not {workers}")
+        self._gpus = gpus
         self._context = multiprocessing.get_context("spawn")
         self._threads = max(1, usable_cores() // workers)
         self._count = workers
-        self._workers = [self._hire() for _ in range(workers)]
+        self._workers = [self._hire(place) for place in range(workers)]
         self._died: dict[str, int] = {}
 
     def prepare(self, study: Study, registry: Registry) -> None:
         """Nothing to do: workers have what this process has."""
 
-    def _hire(self) -> _Worker:
+    def _hire(self, place: int) -> _Worker:
         ours, theirs = self._context.Pipe()
+        gpu = self._gpus[place % len(self._gpus)] if self._gpus else None
         process = self._context.Process(target=_work, args=(theirs, self._threads, self._count), daemon=True)
-        process.start()
+        with _seeing(gpu):
+            process.start()
         theirs.close()
         return _Worker(process=process, pipe=ours)
 
@@ -204,7 +213,7 @@ class LocalPool:
         code = worker.process.exitcode
         worker.pipe.close()
         place = self._workers.index(worker)
-        self._workers[place] = self._hire()
+        self._workers[place] = self._hire(place)
         if task is None:
             return
         self._died[task.id] = self._died.get(task.id, 0) + 1
@@ -231,6 +240,20 @@ class _Worker:
     process: Any
     pipe: Connection
     task: Task | None = None
+
+
+@contextlib.contextmanager
+def _seeing(gpu: str | None) -> Iterator[None]:
+    """Let a process that is started inside see one GPU alone, or all that this one sees."""
+    before = os.environ.get(VISIBLE)
+    if gpu is not None:
+        os.environ[VISIBLE] = gpu
+    try:
+        yield
+    finally:
+        os.environ.pop(VISIBLE, None)
+        if before is not None:
+            os.environ[VISIBLE] = before
 
 
 def _work(pipe: Connection, threads: int, share: int) -> None:
@@ -312,12 +335,15 @@ def check_installed(name: str) -> None:
         raise ConfigError("--executor slurm needs submitit, which is not installed: pip install 'wsl-toolkit[slurm]'")
 
 
-def make_executor(name: str, workers: int | None, cluster: Cluster | None = None) -> Executor:
-    """Return an executor by name: `local` processes, `ray` or `slurm` for a cluster, `inline`: all in this process."""
+def make_executor(name: str, workers: int | None, cluster: Cluster | None = None, gpus: Sequence[str] = ()) -> Executor:
+    """Return an executor by name: `local` processes, `ray` or `slurm` for a cluster, `inline`: all in this process.
+
+    Local workers share out `gpus`, and are as many where no number is given.
+    """
     if name == "inline":
         return Inline()
     if name == "local":
-        return LocalPool(usable_cores() if workers is None else workers)
+        return LocalPool((len(gpus) or usable_cores()) if workers is None else workers, gpus)
     if name == "ray":
         check_installed(name)
         from wsl_toolkit.studies.ray_executor import RayExecutor

@@ -96,7 +96,12 @@ def _file_digest(path: Path) -> str:
 
 
 def compute_features(
-    study: Study, registry: Registry, data_dir: Path, device: str, note: Callable[[str], None]
+    study: Study,
+    registry: Registry,
+    data_dir: Path,
+    device: str,
+    note: Callable[[str], None],
+    show: Tell = lambda done, of: None,
 ) -> None:
     """Have the features of frozen networks in the workspace before workers start, each of which would compute them."""
     done: list[tuple[Any, Backbone]] = []
@@ -111,18 +116,19 @@ def compute_features(
             data = load_data(registry.create("dataset", name, values), data_dir)
         cache = cache_in(HOME)
         FeatureMaker(
-            registry=registry, data_dir=data_dir, cache=cache, device=device, tell=_said(note, data.name)
+            registry=registry, data_dir=data_dir, cache=cache, device=device, tell=_said(note, data.name, show)
         ).embedded(data, backbone)
 
 
-def _said(note: Callable[[str], None], name: str) -> Tell:
-    """Return what says once that features are being computed."""
+def _said(note: Callable[[str], None], name: str, show: Tell) -> Tell:
+    """Return what says once that features are being computed, and then shows how many are."""
     begun: list[int] = []
 
     def tell(done: int, of: int) -> None:
         if not begun:
             note(f"a frozen network runs over the {of:,} examples of {name}, once")
         begun.append(done)
+        show(done, of)
 
     return tell
 

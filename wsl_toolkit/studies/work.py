@@ -20,6 +20,7 @@ from wsl_toolkit.studies.reading import restrict
 from wsl_toolkit.studies.report.build import Report, build_report, write_report
 from wsl_toolkit.studies.store import StudyFolder
 from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
+from wsl_toolkit.training.devices import Facts, gpus_for_workers
 
 
 @attrs.frozen(kw_only=True)
@@ -131,8 +132,9 @@ def carry_out(
         outbox = StudyOutbox(tracker, study, listener.note, codes=ready.plan.codes, since=since)
         outbox.begin()
         if workers.executor != "ray" and ready.plan.to_compute:  # whose nodes may have no disk in common with us
-            compute_features(study, registry, data_dir, workers.device, listener.note)
-        executor = make_executor(workers.executor, workers.jobs, workers.cluster)
+            compute_features(study, registry, data_dir, workers.device, listener.note, listener.features)
+        gpus = gpus_for_workers(workers.device, Facts.here()) if workers.executor == "local" else []
+        executor = make_executor(workers.executor, workers.jobs, workers.cluster, gpus)
         failure = None
         try:
             run_study(

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
@@ -21,6 +22,7 @@ from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.plugins.places import defined_at
 from wsl_toolkit.system.random_streams import stream, stream_seed, watched
 from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.devices import choose_device
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.distributed.trainer import ParallelTrainer, own_rows, own_sets
 from wsl_toolkit.training.evaluation import evaluation
@@ -54,7 +56,6 @@ def make_trainer(
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
     inputs = placed(inputs, device)
     candidates = training_candidates(problem, estimator)
-    half = training.precision == "bfloat16"
     parts: dict[str, Any] = {
         "model": model,
         "inputs": inputs,
@@ -63,7 +64,7 @@ def make_trainer(
         "batch_size": training.batch_size,
         "shuffle": stream(seed, "shuffling"),
         "evaluate": evaluation(problem, device),
-        "plan": _plan(model, inputs, device, training.batch_size, half),
+        "plan": _plan(model, inputs, device, training),
         "nan_ends": training.on_nan == "stop",
     }
     weights = None if problem.weights is None else problem.weights.to(device)
@@ -85,12 +86,18 @@ def make_trainer(
     return _scheduled(ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts), training)
 
 
-def _plan(
-    model: nn.Module, inputs: Tensor | Inputs, device: torch.device, batch_size: int, half: bool
-) -> ExecutionPlan:
+def _plan(model: nn.Module, inputs: Tensor | Inputs, device: torch.device, training: Training) -> ExecutionPlan:
     """Return how to train; its count of operations is the network's first forward pass."""
     try:
-        return choose_plan(model, inputs, device, batch_size=batch_size, autocast=half)
+        plan = choose_plan(model, inputs, device, batch_size=training.batch_size)
+        half = training.precision != "float32"
+        return attrs.evolve(
+            plan,
+            autocast=half,
+            half=training.precision if half else plan.half,
+            compile=training.compile,
+            deterministic=training.deterministic,
+        )
     except Exception as error:
         mark(error, "backbone")
         raise
@@ -252,16 +259,3 @@ def check_training(training: Training) -> None:
     if training.warmup_epochs >= training.epochs:
         raise ConfigError(f"--warmup-epochs {training.warmup_epochs} leaves none of {training.epochs} epochs to train")
     monitored(training.monitor)
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name; 'auto' takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"--device {name!r} cannot be used here: {reason}") from None
-    return device

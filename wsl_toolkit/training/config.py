@@ -19,7 +19,7 @@ CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
 """The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
-AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation", "subset")
+AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation", "subset", "compile", "deterministic")
 """Training settings that release 0.1 did not have."""
 
 
@@ -59,8 +59,12 @@ class Training:
     device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
     precision: str = param(
         "float32",
-        help="numbers of the forward pass; bfloat16 is faster where the processor has it",
-        choices=("float32", "bfloat16"),
+        help="numbers of the forward pass; bfloat16 and float16 are faster where the processor has them",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    compile: bool = param(False, help="compile the network first, which pays in long runs of large networks")
+    deterministic: bool = param(
+        False, help="use no kernel whose sums depend on timing: same bits on a GPU too, for some of its speed"
     )
     augmentation: str = param(
         "none",

@@ -1,14 +1,20 @@
-"""What differs between devices, in one place: the random stream that each keeps for itself beside the CPU's."""
+"""What differs between devices, in one place: which there are, what they can, and the random stream that each keeps.
+
+Decisions are functions of `Facts`, so that they can be tried for machines that are not there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
+from wsl_toolkit.errors import ConfigError, one_line
 from wsl_toolkit.system.memory import budget, free_memory
 
 WITHOUT_STREAM = ("cpu", "meta")
@@ -16,6 +22,93 @@ WITHOUT_STREAM = ("cpu", "meta")
 
 DEVICE_BUDGET = "WSL_DEVICE_MEMORY"
 """The environment variable that says how much of a GPU's memory a process may count on."""
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""What cuBLAS reads when a process first uses it: with a workspace of fixed size its sums are repeatable."""
+
+
+@attrs.frozen(kw_only=True)
+class Facts:
+    """What a machine has beside its CPU."""
+
+    gpus: int = 0
+    """How many GPUs CUDA sees."""
+    mps: bool = False
+
+    @classmethod
+    def here(cls) -> Facts:
+        """Return what this machine has."""
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return cls(gpus=gpus, mps=torch.backends.mps.is_available())
+
+
+def choose_device(name: str, facts: Facts | None = None) -> torch.device:
+    """Return the device of that name; 'auto' takes CUDA where there is a GPU, else Apple's where there is one."""
+    if name == "auto":
+        facts = facts or Facts.here()
+        return torch.device("cuda" if facts.gpus else "mps" if facts.mps else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"--device {name!r} cannot be used here: {reason}") from None
+    return device
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """Return the widest floating-point numbers of a device; Apple's has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def visible_gpus(facts: Facts, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    given = environment.get(VISIBLE)
+    names = [str(number) for number in range(facts.gpus)] if given is None else given.split(",")
+    return [name.strip() for name in names if name.strip()][: facts.gpus]
+
+
+def gpus_for_workers(device: str, facts: Facts, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the GPUs that local workers share out, one each; none where a study trains elsewhere or names one."""
+    return visible_gpus(facts, environment) if device in ("auto", "cuda") else []
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Inside, let torch use no kernel whose sums depend on timing, and leave its settings as they were afterwards."""
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault(WORKSPACE, ":4096:8")  # of no use once cuBLAS has been used, and then torch says so
+    cudnn = torch.backends.cudnn
+    before = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+    benchmark, cudnn.benchmark = cudnn.benchmark, False
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        cudnn.benchmark = benchmark
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say what to do where a device cannot do what a method or a setting asks of it."""
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        text = str(error)
+        if "float64" in text and "MPS" in text:
+            raise ConfigError(
+                f"Apple's device has no float64, in which this method counts: use --device cpu ({one_line(error)[:99]})"
+            ) from error
+        if "deterministic" in text and ("use_deterministic_algorithms" in text or WORKSPACE in text):
+            raise ConfigError(
+                f"--deterministic: something that this run does has no deterministic form here; leave it out, or use "
+                f"--device cpu ({one_line(error)[:160]})"
+            ) from error
+        raise
 
 
 def device_memory(device: torch.device) -> int:

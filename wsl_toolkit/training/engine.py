@@ -88,6 +88,8 @@ class Loop:
         self.batch_size = batch_size
         self.plan = plan
         self._forward = plan.prepare(model)
+        self.scaler = plan.scaler()
+        """What scales losses before they are differentiated, in float16."""
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self.watch = divergence.Watch(self._single)
         self.after_step: Callable[[], None] | None = None
@@ -162,7 +164,8 @@ class Loop:
                 # Computed before the step, because the state must be the one that the loss was computed with.
                 new = self._update(seen, common, batch)
             # Each model's objective depends on that model alone, so that their sum has the gradients of all.
-            (objective.sum() if objective.ndim else objective).backward()
+            total = objective.sum() if objective.ndim else objective
+            (total if self.scaler is None else self.scaler.scale(total)).backward()
         else:
             self.watch.see_nothing()
             objective = torch.zeros((), device=self._parameters[0].device)
@@ -229,8 +232,12 @@ class Loop:
         return new
 
     def _descend(self) -> None:
-        """Take the optimiser's step along the gradients."""
-        self.optimizer.step()
+        """Take the optimiser's step along the gradients; in float16 one whose gradients overflowed is left out."""
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         if isinstance(self.model, networks.Extended):
             self.model.after_step()
         if self.after_step is not None:

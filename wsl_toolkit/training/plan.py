@@ -11,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
+from wsl_toolkit.training.devices import deterministic
+
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 THREADS_PAY_FROM = 1e8
 """Floating-point operations in a training step from which a second thread earns more than it costs to wake."""
@@ -26,9 +29,13 @@ class ExecutionPlan:
     channels_last: bool = False
     """Images as [H, W, C] in memory, which convolution kernels prefer."""
     autocast: bool = False
-    """The forward pass in bfloat16; losses and state stay float32."""
+    """The forward pass in half precision; losses and state stay float32."""
+    half: str = "bfloat16"
+    """Which half precision; float16 has small numbers scaled up before they are differentiated."""
     compile: bool = False
     """torch.compile the network; pays only in long runs of large networks."""
+    deterministic: bool = False
+    """Use no kernel whose sums depend on timing."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, to be saved with the run."""
@@ -36,11 +43,12 @@ class ExecutionPlan:
 
     @contextmanager
     def limit_threads(self) -> Iterator[None]:
-        """Use this plan's number of threads inside, and the former one again after."""
+        """Use this plan's number of threads, and its kind of kernels, inside, and the former ones again after."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         try:
-            yield
+            with deterministic(self.deterministic):
+                yield
         finally:
             torch.set_num_threads(before)
 
@@ -49,12 +57,18 @@ class ExecutionPlan:
         if self.channels_last:
             model.to(memory_format=torch.channels_last)
         forward: Callable[[Tensor], Any] = torch.compile(model) if self.compile else model
-        return _in_bfloat16(forward, torch.device(self.device).type) if self.autocast else forward
+        return _in_half(forward, torch.device(self.device).type, HALVES[self.half]) if self.autocast else forward
+
+    def scaler(self) -> torch.amp.GradScaler | None:
+        """Return what scales losses so that float16's gradients do not vanish; None where nothing needs it."""
+        return (
+            torch.amp.GradScaler(torch.device(self.device).type) if self.autocast and self.half == "float16" else None
+        )
 
 
-def _in_bfloat16(forward: Callable[[Tensor], Any], device_type: str) -> Callable[[Tensor], Any]:
+def _in_half(forward: Callable[[Tensor], Any], device_type: str, dtype: torch.dtype) -> Callable[[Tensor], Any]:
     def run(inputs: Tensor) -> Any:
-        with torch.autocast(device_type, dtype=torch.bfloat16):
+        with torch.autocast(device_type, dtype=dtype):
             output = forward(inputs)
         if isinstance(output, tuple):
             logits, extras = output

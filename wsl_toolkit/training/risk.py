@@ -11,6 +11,7 @@ from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import ConfigError, PluginError
 from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.labels.storage import DENSE_LIMIT, ragged_positions
+from wsl_toolkit.training.devices import widest
 from wsl_toolkit.training.first_batch import look_back
 
 WEIGHT = "example_weight"
@@ -210,7 +211,7 @@ def _weights(estimator: Estimator, weights: Tensor | None, n: int) -> Tensor:
             f"estimator {estimator.name} works on whole batches, in which examples cannot be weighted unless it says "
             f"that it needs '{ASKED}'"
         )
-    mean = weights.double().mean()
+    mean = weights.to(widest(weights.device)).mean()
     if not bool(mean > 0):
         raise ConfigError("the weights of all training examples are 0: there is nothing to learn from")
     return (weights / mean).float()
@@ -219,10 +220,11 @@ def _weights(estimator: Estimator, weights: Tensor | None, n: int) -> Tensor:
 def class_prior(candidates: CandidateSets) -> Tensor:
     """Return the share of each class if every candidate of a set were equally likely, [K]; full sets say nothing."""
     index = candidates.labelled()
-    total = torch.zeros(candidates.num_classes, dtype=torch.float64, device=candidates.sizes.device)
+    device = candidates.sizes.device
+    total = torch.zeros(candidates.num_classes, dtype=widest(device), device=device)
     for part in index.split(max(1, CHUNK_CELLS // candidates.num_classes)):
         mask = candidates.mask(part)
-        total += (mask / mask.sum(1, keepdim=True)).double().sum(0)
+        total += (mask / mask.sum(1, keepdim=True)).to(total.dtype).sum(0)
     if len(index) == 0:
         return torch.full_like(total, 1 / candidates.num_classes).float()
     return (total / total.sum()).float()

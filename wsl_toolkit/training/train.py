@@ -16,6 +16,7 @@ from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.build import make_trainer, started_from
 from wsl_toolkit.training.callbacks import Callbacks
 from wsl_toolkit.training.checkpoints import Place
+from wsl_toolkit.training.devices import explained
 from wsl_toolkit.training.distributed.checkpoints import SharedCheckpoints
 from wsl_toolkit.training.distributed.ranks import Ranks
 from wsl_toolkit.training.jobs import JobListener, Trained, TrainingJob, TrialOutcome
@@ -49,7 +50,7 @@ def train(
     stop = stop or StopRequest()
     trained: dict[int, Trained] = {}
     for team in _teams(jobs, ranks, note, share):
-        with team.restored():
+        with team.restored(), explained():
             while (unit := team.unit()) is not None and not stop():
                 outcomes = unit.train_epoch(stop)
                 if outcomes is not None:

@@ -196,6 +196,7 @@ class Trainer:
             "shuffle": self.shuffle.get_state(),
             "global_rng": self._global_rng,
             "device_rng": self._device_rng.state_dict(),
+            "scaler": self._loop.scaler.state_dict() if self._loop.scaler else None,
             "under_way": attrs.asdict(self.partial) if self.partial else None,
         }
         own: dict[str, Any] = own_storage(state)
@@ -212,6 +213,8 @@ class Trainer:
         self.shuffle.set_state(state["shuffle"])
         self._global_rng = state["global_rng"]
         self._device_rng.load_state_dict(state.get("device_rng", {}))  # checkpoints of release 0.1 have none
+        if self._loop.scaler is not None and state.get("scaler"):
+            self._loop.scaler.load_state_dict(state["scaler"])
         begun = state["under_way"]
         self.partial = PartialEpoch(**{**begun, "losses": Losses(**begun["losses"])}) if begun else None
 

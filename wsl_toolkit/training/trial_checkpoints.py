@@ -15,6 +15,7 @@ from wsl_toolkit.errors import CheckpointError, one_line
 from wsl_toolkit.plugins.code_identity import Code, changes
 from wsl_toolkit.training.checkpoints import Checkpoints, Place, random_streams, restore_random_streams
 from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.stopping import BestEpoch
 from wsl_toolkit.training.trainer import Trainer
 
@@ -150,7 +151,8 @@ class TrialCheckpoints:
         """Say what differs from when the checkpoint was made, where bits depend on it."""
         if self._saved is None:
             return
-        then = {"ranks": 1, "stacked models": 1, **self._saved["execution"]}
+        plan = {f"plan.{key}": value for key, value in ExecutionPlan().as_dict().items()}  # what has come since
+        then = {**plan, "ranks": 1, "stacked models": 1, **self._saved["execution"]}
         for name, value in _execution(trainer).items():
             if then.get(name) != value:
                 self.note(
