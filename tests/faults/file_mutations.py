@@ -99,7 +99,7 @@ def matlab_73(path: Path, content: dict[str, Any], *, sparse: bool) -> bytes:
 
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, array in content.items():
-            if sparse and name != "data" and getattr(array, "ndim", 0) == 2 and array.dtype.kind == "f":
+            if sparse and name != "data" and getattr(array, "ndim", 0) == 2 and array.dtype == np.float64:
                 matrix, group = csc_matrix(array), file.create_group(name)
                 group.attrs["MATLAB_sparse"] = np.uint64(matrix.shape[0])
                 group["jc"], group["ir"] = matrix.indptr.astype(np.uint64), matrix.indices.astype(np.uint64)
