@@ -72,8 +72,11 @@ class ResourceError(WslError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean …?' with the nearest known names, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=max(len(names), 1), cutoff=0.5)
+    # Of equally near ones that of the same length is first: 'pll' is 'ppl' mistyped rather than 'vi-pll' cut short.
+    near.sort(key=lambda other: (-difflib.SequenceMatcher(None, other, name).ratio(), abs(len(other) - len(name))))
+    return f" Did you mean {' or '.join(repr(n) for n in near[:3])}?" if near else ""
 
 
 def one_line(error: BaseException) -> str:

@@ -61,11 +61,13 @@ class Generative(Extended):
         """Return the mean of both networks' logits, and the extras."""
         assert self.second is not None
         noisy = [inputs + self.noise * torch.randn_like(inputs) for _ in range(2)]
-        logits: Tensor = (self.network(noisy[0]) + self.second(noisy[1])) / 2
+        second: Tensor = self.second(noisy[1])
+        logits: Tensor = (self.network(noisy[0]) + second) / 2
         law = torch.distributions.Dirichlet(1 + functional.softplus(logits), validate_args=False)
         goal = (functional.adaptive_avg_pool2d(inputs, POINTS) if self.pooled else inputs).flatten(1)
         weights = self.weights()
         extras = {
+            "second_logits": second,
             "samples": law.rsample((self.samples,)).transpose(0, 1),
             "inputs": goal,
             "log_likelihood": self.log_likelihood(goal, weights),

@@ -127,6 +127,10 @@ class VariationalInference(Estimator):
             "sigma": torch.where(state["epoch"] < self.warm_up, followed, sigma),
         }
 
+    def report(self, state: State) -> dict[str, Tensor]:
+        """σ: how well inputs are rebuilt."""
+        return {"sigma": state["sigma"]}
+
 
 def most_even(low: Tensor, high: Tensor) -> Tensor:
     """Return the shares between these bounds, [K], that sum to 1 and have the largest entropy.
