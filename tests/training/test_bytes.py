@@ -183,3 +183,14 @@ def test_rows_with_a_copy_of_their_own_are_the_same_inputs() -> None:
     index = torch.tensor([3, 0, 3])
     assert torch.equal(copied.gather(index), inputs.gather(index))
     assert torch.equal(next(copied.chunks([index])), inputs.gather(index))
+
+
+@pytest.mark.parametrize("backbone", ["linear", "lenet"])
+def test_parts_without_examples_are_no_obstacle(backbone: str) -> None:
+    generator = REGISTRY.create("generator", "mcl-skewed", {})
+    problem = make_problem(photographs(), generator, seed=0, validation=0.0, test=0.2, clean=("train",))
+    assert (len(problem.validation_x), len(problem.test_x)) == (0, 0)
+    result = trained(problem, backbone)
+    assert len(result.records) == 2
+    assert isinstance(problem.validation_x, StreamedInputs)
+    assert problem.validation_x.whole().shape == (0, 3, 16, 16)

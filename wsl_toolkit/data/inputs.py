@@ -164,8 +164,9 @@ class StreamedInputs(Inputs):
         if self._whole is None:
             with torch.inference_mode(False):
                 out = self._buffer.new_empty(len(self), *self._shape)
-            for places in torch.arange(len(self)).split(self.chunk_length()):
-                self.gather(places, out=out[places[0] : places[-1] + 1])
+            step = self.chunk_length()
+            for places, part in zip(torch.arange(len(self)).split(step), out.split(step), strict=True):
+                self.gather(places, out=part)
             self._whole = out
         return self._whole
 

@@ -17,7 +17,7 @@ from wsl_toolkit.training.plan import forward_operations
 
 WORK_FOR_BYTES = 300
 """Floating-point operations of a forward pass for each number of an example, from which bytes can be scaled anew at
-every visit for about a hundredth of the time. A linear model of ten classes has 20, a small perceptron 1,000."""
+every visit for a few hundredths of the time at most. A linear model of ten classes has 20, a small perceptron 1,000."""
 
 
 def settled(problem: Problem, model: nn.Module) -> Problem:
