@@ -93,7 +93,9 @@ def test_damaged_files_are_read_or_refused(name: str, known: dict[str, Target], 
     [
         ("run.json", (1741, 2500, 4589)),
         ("a study's tasks/one.json", (1093, 3471, 5888, 7439)),
-        ("checkpoint to go on from", (176,)),
+        ("checkpoint to go on from", (176, 255)),
+        ("a study's cells/*.json", (2127,)),
+        ("the store's database", (2317,)),
         ("a plugin's pyproject.toml", (23,)),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from typing import Any
 
 import attrs
@@ -28,6 +29,10 @@ def description_digest(cell: Cell) -> str:
     said = [attrs.asdict(part) for part in (cell.setting, cell.method, study.search)] + [values_of(study.selection)]
     text = json.dumps([*said, study.training, study.seed, cell.trials], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+CODE = re.compile("[0-9a-f]{0,64}")
+"""What a result is told by that was made by some code; empty in studies of release 0.1."""
 
 
 class CellRecords:
@@ -103,7 +108,9 @@ class CellRecords:
         found: dict[str, JobResult | None] = {}
 
         def read(named: list[Any]) -> Job:
-            job, made_by = job_from_dict(named[0]), str(named[1])
+            job, made_by = job_from_dict(named[0]), named[1]
+            if not isinstance(made_by, str) or not CODE.fullmatch(made_by):
+                raise ValueError("it names no code")
             result = self.folder.read_result(job.id, made_by)
             found[job.id] = result if result is not None and result.ended_at >= content["since"] else None
             return job

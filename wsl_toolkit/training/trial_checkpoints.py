@@ -209,6 +209,8 @@ def _check_form(saved: Mapping[str, Any]) -> None:
     try:
         for values in () if wrong else saved["records"]:
             record = EpochRecord(**values)
+            if type(record.metrics) is not dict:  # a tensor has `values` as well
+                raise TypeError(record)
             numbers = [record.epoch, record.seconds, *record.metrics.values()]
             if not all(type(number) in (int, float) for number in numbers):
                 raise ValueError(record)

@@ -76,7 +76,10 @@ def is_whole(path: Path) -> bool:
             (experiments,) = found.execute("SELECT count(*) FROM experiments").fetchone()
     except sqlite3.OperationalError as error:
         return "no such table" not in str(error)
-    except sqlite3.DatabaseError as error:
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as error:  # the latter where what is wrong cannot be put in words
         raise TrackingError(
             f"{path} is damaged ({one_line(error)}): restore it from a backup, or move it away, and the next run makes "
             "a new one"
