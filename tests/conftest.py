@@ -47,7 +47,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     # Torch, MLflow and ten thousand tests are a million objects that live to the end: looking through them again and
-    # again for garbage took a tenth of the time.
+    # again for garbage took up to a tenth of the time.
     gc.set_threshold(50_000, 20, 100)
     # A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

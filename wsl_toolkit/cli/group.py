@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import importlib
 import os
 import sys
@@ -88,9 +87,6 @@ class LazyGroup(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run with standard streams that may fail, and start no process that reads code in the working directory."""
-        # The modules of torch and MLflow are a million objects that stay: looking through them for garbage every few
-        # thousand new ones takes a tenth of a short command's time.
-        gc.set_threshold(50_000, 20, 100)
         with guarded(), _safe_path(), remembering_ctrl_c():
             return super().main(*args, **kwargs)
 
