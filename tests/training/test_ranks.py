@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from torch import nn
 from wsl_toolkit.components import Backbone, Estimator
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.data.problem import Problem, make_problem
-from wsl_toolkit.errors import ConfigError, DataError
+from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training import risk as risk_module
 from wsl_toolkit.training.build import make_trainer
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.distributed import Ranks, ranks_asked_for
 from wsl_toolkit.training.distributed.loop import check_spreads, wants_whole_batches
+from wsl_toolkit.training.engine import EpochRecord
+from wsl_toolkit.training.jobs import JobListener, TrainingJob
+from wsl_toolkit.training.train import train
 from wsl_toolkit.training.trainer import Trainer
 
 N, FEATURES, CLASSES = 331, 6, 5
@@ -171,6 +176,41 @@ def broken_off(ranks: Ranks | None, after: int, who: int) -> dict[str, Any]:
     assert len(list(made.epochs(3))) == 1
     assert made.step > 0
     return made.state_dict()
+
+
+class AskedBetweenEpochs(JobListener):
+    """Asks for a stop when the second epoch has ended, on the rank that listens."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self.stop = stop
+
+    def on_epoch_end(self, record: EpochRecord) -> None:
+        if record.epoch == 2:
+            self.stop.signal = signal.SIGTERM
+
+
+def asked_between_epochs(ranks: Ranks, who: int) -> str:
+    """What ends a training that one rank alone was asked to stop between two epochs."""
+    stop, registry = StopRequest(), load_plugins().registry
+    job = TrainingJob(
+        problem=small_problem(),
+        estimator=registry.create("estimator", "ppl", {}),
+        backbone=registry.create("backbone", "linear", {}),
+        training=Training(epochs=5, batch_size=16, device="cpu"),
+        seed=0,
+        listener=AskedBetweenEpochs(stop) if ranks.rank == who else JobListener(),
+    )
+    try:
+        train([job], stop=stop, ranks=ranks)
+    except InterruptedRunError as error:
+        return str(error)
+    return "came to its end"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_ranks_that_hear_of_a_stop_at_different_moments_stop_together(who: int, tmp_path: Path) -> None:
+    said = on_ranks(2, tmp_path, asked_between_epochs, who)
+    assert said == ["stopped by SIGTERM at epoch 2 of 5"] * 2
 
 
 def gone_on(ranks: Ranks | None, state: dict[str, Any]) -> dict[str, Any]:

@@ -178,6 +178,13 @@ class Team:
             if member.is_done:
                 self._finish(member)
 
+    def is_stopped(self, stop: StopRequest) -> bool:
+        """Return whether somebody asked for a stop; of several ranks all know it, whichever of them was asked."""
+        if self.ranks is not None:
+            # A signal reaches ranks at different moments: one that left here alone would wait for the others for ever.
+            stop.signal = self.ranks.largest(stop.signal or 0) or None
+        return stop()
+
     def end(self, stop: StopRequest) -> None:
         """Save those that were interrupted, and grant the request to stop."""
         self._count_seconds()

@@ -51,7 +51,7 @@ def train(
     trained: dict[int, Trained] = {}
     for team in _teams(jobs, ranks, note, share):
         with team.restored(), explained():
-            while (unit := team.unit()) is not None and not stop():
+            while (unit := team.unit()) is not None and not team.is_stopped(stop):
                 outcomes = unit.train_epoch(stop)
                 if outcomes is not None:
                     team.take(outcomes, keep_diverged)

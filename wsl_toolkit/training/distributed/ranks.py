@@ -65,6 +65,13 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
+    def largest(self, number: int) -> int:
+        """Return the largest of all ranks' numbers."""
+        found = torch.tensor([number])
+        with _reaching_all():
+            dist.all_reduce(found, dist.ReduceOp.MAX)
+        return int(found)
+
     def tell(self, value: Any = None) -> Any:
         """Return what rank 0 says: plain values and tensors. What the others say is ignored."""
         with _reaching_all():
