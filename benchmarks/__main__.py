@@ -34,15 +34,18 @@ def generator_sections(quick: bool) -> list[Section]:
 @click.command()
 @click.option("--quick", is_flag=True, help="Small sizes and few rounds: to see that everything runs.")
 @click.option(
-    "--only", default="", help="Some of: loop, checks, stacked, methods, generators, label_space, tracking, startup."
+    "--only",
+    default="",
+    help="Some of: loop, checks, stacked, methods, generators, label_space, tracking, startup, kernels.",
 )
 def main(quick: bool, only: str) -> None:
     """Measure, print, and (for a whole run) write results, table and figure."""
-    from benchmarks import checks, label_space, loop, methods, report, stacked, startup, tracking
+    from benchmarks import checks, kernels, label_space, loop, methods, report, stacked, startup, tracking
 
     parts = {
         "startup": startup.sections,
         "loop": loop.sections,
+        "kernels": kernels.sections,
         "checks": checks.sections,
         "stacked": stacked.sections,
         "methods": methods.sections,

@@ -46,7 +46,7 @@ def compare(network: str, rounds: int, scale: float = 1.0) -> Section:
 
     def with_plan(case: Callable[[], Any]) -> Callable[[], Any]:
         def run() -> None:
-            with plan.limit_threads():
+            with plan.in_force():
                 case()
 
         return run

@@ -27,25 +27,47 @@ def lifted(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def cross_entropy(logits: Tensor) -> Tensor:
-    """Return ℓ_j = -log p_j for every class j, [..., K]."""
+_FEW_CLASSES, _MANY_ROWS = 16, 128
+"""Fewer classes than numbers in a vector register, and enough rows for turning them to pay."""
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Return log p_j for every class j, [..., K]: torch's, several times as fast where there are few classes."""
     import torch
 
-    return -torch.log_softmax(lifted(logits), dim=-1)
+    return _along_classes(torch.log_softmax, lifted(logits))
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Return p_j for every class j, [..., K]: torch's, several times as fast where there are few classes."""
+    import torch
+
+    return _along_classes(torch.softmax, lifted(logits))
+
+
+def _along_classes(function: Callable[..., Tensor], logits: Tensor) -> Tensor:
+    """Apply a function of torch's along the last dimension, in the layout in which its kernel is quick."""
+    # Along the last dimension torch's kernels go number by number through rows that do not fill a vector register.
+    # Along the first they do many rows at once: 36 models' batches of ten classes in a seventh of the time.
+    few = logits.ndim > 1 and logits.shape[-1] < _FEW_CLASSES and logits.shape[-2] >= _MANY_ROWS
+    if few and logits.device.type == "cpu":
+        return function(logits.movedim(-1, 0), dim=0).movedim(0, -1)
+    return function(logits, dim=-1)
+
+
+def cross_entropy(logits: Tensor) -> Tensor:
+    """Return ℓ_j = -log p_j for every class j, [..., K]."""
+    return -log_softmax(logits)
 
 
 def mae(logits: Tensor) -> Tensor:
     """Return ℓ_j = 1 - p_j: the mean absolute error, bounded by 1 (Ghosh et al., AAAI 2017)."""
-    import torch
-
-    return 1 - torch.softmax(lifted(logits), dim=-1)
+    return 1 - softmax(logits)
 
 
 def mse(logits: Tensor) -> Tensor:
     """Return ℓ_j = Σ_k (p_k - 1{k=j})², the Brier score."""
-    import torch
-
-    p = torch.softmax(lifted(logits), dim=-1)
+    p = softmax(logits)
     return (p * p).sum(-1, keepdim=True) - 2 * p + 1
 
 
@@ -87,14 +109,12 @@ def confined(logits: Tensor, members: Tensor) -> Tensor:
 
 def log_set_probability(logits: Tensor, sets: Tensor) -> Tensor:
     """Return log Σ_{j∈s} p_j of each non-empty set, [...]."""
-    import torch
-
     # p_j = P(s) r_j for every j in s, where r is the softmax over s alone; the likeliest j is the most exact. Two
     # log-softmaxes are twice as fast as two logsumexps, finite for any logits, and have the same gradient, r - p.
     logits = lifted(logits)
     inside = confined(logits, sets)
     likeliest = inside.argmax(-1, keepdim=True)
-    log_p, log_r = (torch.log_softmax(each, dim=-1).gather(-1, likeliest) for each in (logits, inside))
+    log_p, log_r = (log_softmax(each).gather(-1, likeliest) for each in (logits, inside))
     return (log_p - log_r).squeeze(-1)
 
 
@@ -103,7 +123,7 @@ def log_not(logits: Tensor) -> Tensor:
     import torch
 
     logits = lifted(logits)
-    log_p = torch.log_softmax(logits, dim=-1)
+    log_p = log_softmax(logits)
     # All but the likeliest class have p ≤ 1/2, where log1p(-p) loses nothing. For the likeliest one the rest is
     # summed without it.
     likeliest = torch.arange(logits.shape[-1], device=logits.device) == logits.argmax(-1, keepdim=True)

@@ -29,7 +29,7 @@ import attrs
 
 from wsl_methods.machinery import AugmentedEstimator, among, restricted, target_loss
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import cross_entropy, lifted, log_set_probability
+from wsl_toolkit.losses import cross_entropy, log_set_probability, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -126,7 +126,7 @@ class CroSel(AugmentedEstimator):
 
         new: State = {}
         for prefix in NETWORKS:
-            p = torch.softmax(lifted(state[f"{prefix}all_logits"]), dim=-1)
+            p = softmax(state[f"{prefix}all_logits"])
             now = dict(zip(("certainty", "likeliest"), p.max(1), strict=True))
             for name, value in now.items():
                 old = state[f"{prefix}{name}"]

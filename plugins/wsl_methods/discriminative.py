@@ -16,7 +16,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import complement_mean
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import lifted
+from wsl_toolkit.losses import log_softmax, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +39,9 @@ class Discriminative(Estimator):
     weighted: bool = param(True, help="yes: L-W, the paper's method; no: L-UW, its risk without the weight")
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        import torch
 
-        p = torch.softmax(lifted(logits), dim=-1)
-        losses = -torch.log_softmax(1 - p, dim=-1)
+        p = softmax(logits)
+        losses = -log_softmax(1 - p)
         if self.weighted:
             losses = (1 + (1 - p) / max(p.shape[-1] - 1, 1)) * losses
         return complement_mean(losses, candidates)

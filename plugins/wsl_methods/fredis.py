@@ -28,7 +28,7 @@ import attrs
 from wsl_methods.cr_dpll import all_views, divergences, geometric_mean
 from wsl_methods.machinery import AugmentedEstimator, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import lifted, log_not
+from wsl_toolkit.losses import log_not, softmax
 
 if TYPE_CHECKING:
     import torch
@@ -93,11 +93,10 @@ class Fredis(AugmentedEstimator):
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """r from all views, p from the weak one."""
-        import torch
 
         return {
             "confidence": geometric_mean(all_views(logits, state), state["members"]),
-            "probability": torch.softmax(lifted(logits.detach()), dim=-1),
+            "probability": softmax(logits.detach()),
         }
 
     def after_epoch(self, candidates: Tensor, state: State) -> State:

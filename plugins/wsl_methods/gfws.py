@@ -26,7 +26,7 @@ import attrs
 
 from wsl_methods.machinery import AugmentedEstimator, among, restricted, target_loss
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import lifted, log_not
+from wsl_toolkit.losses import lifted, log_not, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -93,14 +93,13 @@ class GeneralFramework(AugmentedEstimator):
         import torch
 
         share = state["share"]
-        mean = (among(unlabelled, share).unsqueeze(1) * torch.softmax(lifted(logits), dim=-1)).mean(0)
+        mean = (among(unlabelled, share).unsqueeze(1) * softmax(logits)).mean(0)
         return torch.where(unlabelled.any(), torch.lerp(share, mean.to(share.dtype), 1 - self.alignment_decay), share)
 
     def _imbalance(self, logits: Tensor, told: Tensor) -> Tensor:
         """-1/K Σ_k log mean p_k over the examples that have a set."""
-        import torch
 
-        mean = (among(told, logits).unsqueeze(1) * torch.softmax(lifted(logits), dim=-1)).mean(0)
+        mean = (among(told, logits).unsqueeze(1) * softmax(logits)).mean(0)
         return -mean.clamp(min=SMALLEST_MEAN).log().mean()
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:

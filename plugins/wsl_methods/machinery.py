@@ -83,11 +83,9 @@ def target_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 def restricted(logits: Tensor, members: Tensor) -> Tensor:
     """Return p_j / Σ_{k∈members} p_k on `members` and 0 off them, a constant; rows without members are 0."""
-    import torch
+    from wsl_toolkit.losses import confined, softmax
 
-    from wsl_toolkit.losses import confined
-
-    weights = torch.softmax(confined(logits.detach(), members), dim=-1)
+    weights = softmax(confined(logits.detach(), members))
     return weights * members.to(weights.dtype)
 
 

@@ -17,7 +17,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import complement_mean
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import cross_entropy, lifted
+from wsl_toolkit.losses import cross_entropy, lifted, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +69,7 @@ class OrderPreservingWeighted(Estimator):
         source = f if self.weight_gradient else f.detach()
         # 1/q as exp(-log q): the derivative of a plain inverse would be its square, and overflow.
         inverse = torch.exp(cross_entropy(-source).clamp(max=math.log(LARGEST_INVERSE)))
-        weight = torch.softmax(source, dim=-1) * torch.softmax(1 + inverse, dim=-1) + LEAST_WEIGHT
+        weight = softmax(source) * softmax(1 + inverse) + LEAST_WEIGHT
         return complement_mean(weight * cross_entropy(-f), candidates)
 
 

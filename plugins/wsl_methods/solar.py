@@ -39,7 +39,7 @@ from wsl_methods.machinery import (
     uniform,
 )
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import lifted, log_set_probability
+from wsl_toolkit.losses import log_set_probability, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -129,7 +129,6 @@ class Solar(AugmentedEstimator):
 
     def _chosen(self, refined: Tensor, state: State) -> Tensor:
         """Who is learned from as if its target were right, [B]."""
-        import torch
 
         fixed = state["fixed_logits"]
         first, last = self.chosen_share[0], self.chosen_share[-1]
@@ -137,7 +136,7 @@ class Solar(AugmentedEstimator):
         label = refined.argmax(-1)
         room = (len(refined) * state["prior"] * share).ceil().clamp(min=1)
         small = rank_within(label, target_loss(fixed, refined), refined.shape[-1]) < room[label]
-        return small | ((refined * torch.softmax(lifted(fixed), dim=-1)).sum(-1) > self.threshold)
+        return small | ((refined * softmax(fixed)).sum(-1) > self.threshold)
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """r from the weak view, which also takes the places of the oldest in the queue."""

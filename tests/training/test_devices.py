@@ -25,9 +25,11 @@ from wsl_toolkit.training.devices import (
     deterministic,
     device_memory,
     explained,
+    flushing,
     gpus_for_workers,
     widest,
 )
+from wsl_toolkit.training.plan import choose_plan
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.trainer import Trainer
 
@@ -181,6 +183,52 @@ def test_deterministic_kernels_are_asked_for_inside_alone(monkeypatch: pytest.Mo
     with pytest.raises(ZeroDivisionError), deterministic(True):
         _ = 1 / 0
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def smallest() -> float:
+    """1e-40, or 0 where this thread has no use for such numbers."""
+    return float(torch.tensor(1e-20) * 1e-20)
+
+
+def test_numbers_that_are_too_small_to_count_are_zero_inside_alone() -> None:
+    assert smallest() > 0
+    with flushing(True):
+        assert smallest() == 0
+        with flushing(False):
+            assert smallest() == 0, "who asked for it outside still has it"
+        assert smallest() == 0
+    with flushing(False):
+        assert smallest() > 0
+    assert smallest() > 0
+
+
+def test_a_step_on_a_processor_does_not_wade_through_such_numbers() -> None:
+    seen: list[float] = []
+
+    class Looks(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            seen.append(smallest())
+            return super().forward(inputs)
+
+    model = Looks(4, 3)
+    plan = choose_plan(model, torch.rand(8, 4))
+    seen.clear()
+    inputs, candidates = inputs_and_candidates(8, 4, 3)
+    made = Trainer(
+        model=model,
+        risk=Risk(estimator("cc"), candidates),
+        inputs=inputs,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        scheduler=None,
+        batch_size=4,
+        shuffle=torch.Generator(),
+        evaluate=lambda model, risk: {},
+        plan=plan,
+    )
+    made.train_epoch()
+    assert seen == [0.0, 0.0]
+    assert smallest() > 0
+    assert made.plan.as_dict()["flush_denormals"] is True
 
 
 def test_what_a_device_cannot_do_is_said_with_what_to_do() -> None:

@@ -90,3 +90,26 @@ def test_a_common_offset_does_not_cost_the_set_probability_its_digits():
     f, s = torch.tensor([0.5, -0.25, 1.0]), torch.tensor([True, False, True])
     near = losses.log_set_probability(f, s)
     assert losses.log_set_probability(f + 8192, s).item() == pytest.approx(near.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("shape", [(5,), (losses._MANY_ROWS, 2), (300, 10), (2, 200, 15), (300, 16), (3, 10)])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_softmaxes_and_their_gradients_are_torchs(name: str, shape: tuple[int, ...], scale: float, dtype: torch.dtype):
+    rng = torch.Generator().manual_seed(0)
+    f = (scale * torch.randn(shape, generator=rng, dtype=dtype)).requires_grad_()
+    weights = torch.randn(shape, generator=rng, dtype=dtype)
+    ours, theirs = getattr(losses, name)(f), getattr(torch, name)(f, dim=-1)
+    torch.testing.assert_close(ours, theirs)
+    (mine,), (expected,) = (torch.autograd.grad((weights * each).sum(), f) for each in (ours, theirs))
+    torch.testing.assert_close(mine, expected)
+
+
+def test_softmaxes_of_many_models_are_those_of_each():
+    f = torch.randn(3, 200, 7, generator=torch.Generator().manual_seed(0))
+    for together in (
+        torch.vmap(losses.log_softmax)(f),
+        torch.vmap(losses.log_softmax, 1, 1)(f.movedim(0, 1)).movedim(1, 0),
+    ):
+        torch.testing.assert_close(together, torch.log_softmax(f, -1))

@@ -144,7 +144,7 @@ def verify(
     registry = registry_with(*(each for each in (*rows, *columns) if isinstance(each, Component)))
     requests = [[(each, {}) if isinstance(each, str) else described(each) for each in side] for side in (rows, columns)]
     # The tensors are small: threads would only wait for each other.
-    with ExecutionPlan(threads=1).limit_threads():
+    with ExecutionPlan(threads=1).in_force():
         return Verification(look(registry, requests[0], requests[1], classes))
 
 

@@ -93,6 +93,18 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 @contextmanager
+def flushing(wanted: bool) -> Iterator[None]:
+    """Inside, let this thread take numbers below 1.2e-38 for 0, and leave its setting as it was afterwards."""
+    # Torch has no question for the setting, but an answer.
+    flushed = bool(torch.tensor(1e-30) * 1e-10 == 0)
+    torch.set_flush_denormal(wanted or flushed)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed)
+
+
+@contextmanager
 def explained() -> Iterator[None]:
     """Say what to do where a device cannot do what a method or a setting asks of it."""
     try:

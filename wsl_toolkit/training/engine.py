@@ -113,7 +113,7 @@ class Loop:
             chunks, done = chunks[1:], done - len(chunks[0].batches)
         losses: list[Tensor] = []
         shares: list[int] = []
-        with self.plan.limit_threads():
+        with self.plan.in_force():
             for chunk, inputs in zip(chunks, self.inputs.chunks([chunk.index for chunk in chunks]), strict=True):
                 mask, rows = self.risk.gather(chunk.index)
                 sizes = [batch.size for batch in chunk.batches]

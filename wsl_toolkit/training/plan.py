@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
-from wsl_toolkit.training.devices import deterministic
+from wsl_toolkit.training.devices import deterministic, flushing
 
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -36,18 +36,20 @@ class ExecutionPlan:
     """torch.compile the network; pays only in long runs of large networks."""
     deterministic: bool = False
     """Use no kernel whose sums depend on timing."""
+    flush_denormals: bool = False
+    """Numbers below 1.2e-38 count as 0: processors take a hundred times as long over them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, to be saved with the run."""
         return attrs.asdict(self)
 
     @contextmanager
-    def limit_threads(self) -> Iterator[None]:
-        """Use this plan's number of threads, and its kind of kernels, inside, and the former ones again after."""
+    def in_force(self) -> Iterator[None]:
+        """Use this plan's threads and kinds of kernels and numbers inside, and the former ones again after."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads or before)
         try:
-            with deterministic(self.deterministic):
+            with deterministic(self.deterministic), flushing(self.flush_denormals):
                 yield
         finally:
             torch.set_num_threads(before)
@@ -101,7 +103,14 @@ def choose_plan(
         # Never more than torch's present setting: whoever shares the machine among processes has lowered it.
         work = 3 * models * batch_size * forward_operations(model, inputs)
         threads = torch.get_num_threads() if work >= THREADS_PAY_FROM else 1
-    return ExecutionPlan(device=str(device), threads=threads, channels_last=images, autocast=autocast, compile=compile)
+    return ExecutionPlan(
+        device=str(device),
+        threads=threads,
+        channels_last=images,
+        autocast=autocast,
+        compile=compile,
+        flush_denormals=device.type == "cpu",
+    )
 
 
 def forward_operations(model: nn.Module, inputs: Tensor | Inputs) -> float:

@@ -15,7 +15,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import BaseLossEstimator, ConfidenceEstimator
 from wsl_toolkit import Estimator, Kind, Setting, State
-from wsl_toolkit.losses import log_set_probability
+from wsl_toolkit.losses import log_set_probability, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,9 +51,8 @@ class RiskConsistentAsPrinted(BaseLossEstimator):
         return (posterior * self.losses(logits)).sum(-1) / (2 * inside)
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
-        import torch
 
-        return {"posterior": torch.softmax(logits.detach(), dim=-1)}
+        return {"posterior": softmax(logits.detach())}
 
     def target_loss(self, logits: Tensor) -> Tensor:
         """ℓ itself: singletons alone are not PCPL, so what the loss becomes on them says nothing."""

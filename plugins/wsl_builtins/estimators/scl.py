@@ -13,7 +13,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import complement_mean
 from wsl_toolkit import Estimator, Kind, Setting, State
-from wsl_toolkit.losses import lifted, log_not
+from wsl_toolkit.losses import log_not, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,4 +50,4 @@ class SurrogateExponential(Estimator):
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         import torch
 
-        return complement_mean(torch.exp(torch.softmax(lifted(logits), dim=-1)), candidates)
+        return complement_mean(torch.exp(softmax(logits)), candidates)

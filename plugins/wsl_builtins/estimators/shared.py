@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 import attrs
 
 from wsl_toolkit import Estimator, State, param
-from wsl_toolkit.losses import GCE_Q, MULTICLASS_LOSSES, PHUBER_TAU, confined
+from wsl_toolkit.losses import GCE_Q, MULTICLASS_LOSSES, PHUBER_TAU, confined, softmax
 
 if TYPE_CHECKING:
     import torch
@@ -50,10 +50,8 @@ class ConfidenceEstimator(BaseLossEstimator):
 
 def restricted_softmax(logits: Tensor, members: Tensor) -> Tensor:
     """Return p_j / Σ_{k∈members} p_k on `members` [..., K] and 0 off them (all 0 if there are none); a constant."""
-    import torch
-
     # Confidences are targets, not functions of the weights: attached to the graph they would be trained too.
-    weights = torch.softmax(confined(logits.detach(), members), dim=-1)
+    weights = softmax(confined(logits.detach(), members))
     return weights * members.to(weights.dtype)
 
 

@@ -82,7 +82,7 @@ def audit(
     counts = count(candidates)
     on_step(STEPS[1])
     # Thousands of small simulated collections: a second thread would cost more than it brings.
-    with ExecutionPlan(threads=1).limit_threads():
+    with ExecutionPlan(threads=1).in_force():
         found, degree = _tests(data, candidates, labels, rng, on_step)
     verdicts = settle(found)
     people = None
