@@ -107,7 +107,7 @@ def draw(sections: Sequence[Section], path: Path = FIGURE) -> None:
         title.partition(": ")[2] for title in by_title if title.startswith("The loop: ") and "growth" not in title
     ]
     with figure(figsize=(9.6, 3.8), nrows=1, ncols=2) as (canvas, (left, right)):
-        loops = ("limit", "bare", "proden", "ppl", "cc")
+        loops = ("limit", "bare", "proden", "ppl", "cc")  # the peer would dwarf them
         for place, loop in enumerate(loops):
             for column, network in enumerate(networks):
                 seconds = by_title[f"The loop: {network}"].details["seconds"]

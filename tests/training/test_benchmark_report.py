@@ -79,10 +79,14 @@ def test_the_page_keeps_its_words_and_the_figure_is_drawn(tmp_path: Path, monkey
 def test_a_comparison_times_every_loop_and_names_its_targets() -> None:
     section = compare("linear", rounds=2, scale=0.01)
     assert {row.what: row.target for row in section.rows} == {
+        "limit / arithmetic": "",
         "bare / limit": "",
-        "proden / limit": "≤ 1.8",
-        "proden / bare": "≤ 0.85",
-        "ppl / bare": "≤ 1.2",
+        "peer / limit": "",
+        "proden / limit": "≤ 1.3",
+        "ppl / limit": "≤ 1.6",
+        "cc / limit": "",
+        "proden / bare": "≤ 0.7",
+        "ppl / bare": "",
         "cc / bare": "",
     }
     assert all(row.median > 0 for row in section.rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,30 @@ def test_small_models_get_one_thread_and_large_ones_what_torch_has() -> None:
         torch.set_num_threads(1)
 
 
+def test_gathering_ahead_changes_no_bit_and_a_pass_that_breaks_off_leaves_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TensorInputs, "chunk_length", lambda self, batch_size: 16)
+    plain, ahead = train_images(ExecutionPlan()), train_images(ExecutionPlan(prefetch=True))
+    for one, other in zip(plain.model.state_dict().values(), ahead.model.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    threads = threading.active_count()
+    assert ahead.train_epoch(lambda: True) is None
+    assert ahead.step == 1
+    assert threading.active_count() == threads
+
+
+def test_examples_are_gathered_ahead_where_a_thread_is_to_spare() -> None:
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
+    assert not choose_plan(linear, images()).prefetch, "tests have one thread"
+    torch.set_num_threads(2)
+    try:
+        assert choose_plan(linear, images()).prefetch
+        assert not choose_plan(linear, images(), batch_size=10**6).prefetch, "all threads are at work"
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_only_convolutional_networks_on_images_go_channels_last() -> None:
     assert choose_plan(convolutional(), images()).channels_last
     assert not choose_plan(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images()).channels_last
@@ -101,11 +127,13 @@ def test_a_plan_is_saved_as_plain_values() -> None:
     assert ExecutionPlan(**plan.as_dict()) == plan
 
 
-def test_chunks_are_what_indexing_gives() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_chunks_are_what_indexing_gives(ahead: bool) -> None:
     for channels_last in (False, True):
         inputs = TensorInputs(images(), channels_last)
-        indices = torch.randperm(64).split([30, 30, 4])
-        for index, chunk in zip(indices, inputs.chunks(indices), strict=True):
+        indices = torch.randperm(64).split([20, 20, 20, 4])
+        for index, chunk in zip(indices, inputs.chunks(indices, ahead=ahead), strict=True):
+            time.sleep(0.01)  # in which the next is gathered, elsewhere
             assert torch.equal(chunk, images()[index])
             assert torch.equal(inputs.gather(index), images()[index])
 

@@ -7,11 +7,12 @@ gather costs a fraction of many small ones.
 from __future__ import annotations
 
 import copy
+import itertools
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +33,9 @@ BLOCK_CELLS = 2**16
 """Bytes are scaled so many at a time."""
 
 
+Place = TypeVar("Place")
+
+
 class Inputs(ABC):
     """n inputs of one shape, by index."""
 
@@ -47,8 +51,11 @@ class Inputs(ABC):
     def gather(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Return some examples as the network wants them, [B, …], in `out` if that is given."""
 
-    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return examples for each index in turn; a chunk is good only until the next is asked for."""
+    def chunks(self, indices: Sequence[Tensor], *, ahead: bool = False) -> Iterator[Tensor]:
+        """Return examples for each index in turn; a chunk is good only until the next is asked for.
+
+        With `ahead`, a second thread may gather the next while one is used.
+        """
         return map(self.gather, indices)
 
     def same_as(self, other: Inputs) -> bool:
@@ -67,7 +74,7 @@ class TensorInputs(Inputs):
     def __init__(self, tensor: Tensor, channels_last: bool = False) -> None:
         self._tensor = tensor
         self._channels_last = channels_last and tensor.ndim == 4
-        self._buffer = tensor.new_empty(0)
+        self._buffers: list[Tensor] = []
 
     def __len__(self) -> int:
         return len(self._tensor)
@@ -81,13 +88,24 @@ class TensorInputs(Inputs):
         """Return some examples."""
         return self._laid_out(torch.index_select(self._tensor, 0, index, out=out))
 
-    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return examples for each index in turn, all in one buffer: fresh memory for each would cost page faults."""
+    def chunks(self, indices: Sequence[Tensor], *, ahead: bool = False) -> Iterator[Tensor]:
+        """Return examples for each index in turn, all in one buffer: fresh memory for each would cost page faults.
+
+        With `ahead` there are two buffers: one is filled while the other is used.
+        """
+        ahead = ahead and len(indices) > 1
         longest = max((len(index) for index in indices), default=0)
-        if len(self._buffer) < longest:
-            self._buffer = self._tensor.new_empty(longest, *self.shape)
-        for index in indices:
-            yield self.gather(index, out=self._buffer[: len(index)])
+        self._buffers = [buffer for buffer in self._buffers if len(buffer) >= longest]
+        while len(self._buffers) < 1 + ahead:  # not one that is cut in two: autograd would take both for written to
+            self._buffers.append(self._tensor.new_empty(longest, *self.shape))
+        buffers = itertools.cycle(self._buffers[: 1 + ahead])
+        places = [(index, buffer[: len(index)]) for index, buffer in zip(indices, buffers, strict=False)]
+        return _ahead(self._filled, places, 1) if ahead else map(self._filled, places)
+
+    @torch.no_grad()
+    def _filled(self, place: tuple[Tensor, Tensor]) -> Tensor:
+        index, buffer = place
+        return self.gather(index, out=buffer)
 
     def same_as(self, other: Inputs) -> bool:
         """Return whether both are the same numbers in the same place."""
@@ -207,8 +225,11 @@ class StreamedInputs(Inputs):
         """Return some examples."""
         return self._moved(self._read(self._index[index.to(self._index.device)]), out)
 
-    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Return examples for each index in turn, all in one buffer where they are bytes."""
+    def chunks(self, indices: Sequence[Tensor], *, ahead: bool = False) -> Iterator[Tensor]:
+        """Return examples for each index in turn, all in one buffer where they are bytes.
+
+        From a file they are always read ahead.
+        """
         places = [self._index[index.to(self._index.device)] for index in indices]
         longest = max((len(each) for each in places), default=0)
         for raw in self._fetched(places):
@@ -219,7 +240,7 @@ class StreamedInputs(Inputs):
         if not self._workers:
             return map(self._read, places)
         if self._late:
-            return _ahead(self._pinned, places)
+            return _ahead(self._pinned, places, READ_AHEAD)
         from torch.utils.data import DataLoader
 
         loader: DataLoader[Tensor] = DataLoader(
@@ -289,13 +310,13 @@ class StreamedInputs(Inputs):
         return found if self._late or self._transform is None else self._transform(found)
 
 
-def _ahead(read: Callable[[Tensor], Tensor], places: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Return what is read at each of several places in turn; a thread reads the next while one is used."""
+def _ahead(read: Callable[[Place], Tensor], places: Sequence[Place], count: int) -> Iterator[Tensor]:
+    """Return what is read at each of several places in turn; a thread reads the next `count` while one is used."""
     waiting: deque[Future[Tensor]] = deque()
     with ThreadPoolExecutor(max_workers=1) as pool:
         for place in places:
             waiting.append(pool.submit(read, place))
-            if len(waiting) > READ_AHEAD:
+            if len(waiting) > count:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -114,7 +114,8 @@ class Loop:
         losses: list[Tensor] = []
         shares: list[int] = []
         with self.plan.in_force():
-            for chunk, inputs in zip(chunks, self.inputs.chunks([chunk.index for chunk in chunks]), strict=True):
+            gathered = self.inputs.chunks([chunk.index for chunk in chunks], ahead=self.plan.prefetch)
+            for chunk, inputs in zip(chunks, gathered, strict=True):
                 mask, rows = self.risk.gather(chunk.index)
                 sizes = [batch.size for batch in chunk.batches]
                 # Batches are views of the chunk, so that an update of theirs is one of the chunk's.

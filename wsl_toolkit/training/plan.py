@@ -36,6 +36,8 @@ class ExecutionPlan:
     """torch.compile the network; pays only in long runs of large networks."""
     deterministic: bool = False
     """Use no kernel whose sums depend on timing."""
+    prefetch: bool = False
+    """A second thread gathers the next examples while these are trained on; no bit depends on it."""
     flush_denormals: bool = False
     """Numbers below 1.2e-38 count as 0: processors take a hundred times as long over them."""
 
@@ -109,6 +111,7 @@ def choose_plan(
         channels_last=images,
         autocast=autocast,
         compile=compile,
+        prefetch=threads == 1 < torch.get_num_threads(),
         flush_denormals=device.type == "cpu",
     )
 

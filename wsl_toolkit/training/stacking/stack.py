@@ -44,7 +44,7 @@ class StackedInputs(Inputs):
         chunk = next(self.chunks([index]))
         return chunk.clone() if out is None else out.copy_(chunk)
 
-    def chunks(self, indices: Sequence[Tensor]) -> Iterator[Tensor]:
+    def chunks(self, indices: Sequence[Tensor], *, ahead: bool = False) -> Iterator[Tensor]:
         """Return examples for each index in turn, in one buffer where each member's lie together."""
         for index in indices:
             if self._buffer is None or self._buffer.shape[1] < len(index):
@@ -95,7 +95,7 @@ class Stack:
             inputs=StackedInputs([t.inputs for t in trainers]) if self.own_orders else first.inputs,
             optimizer=cast(Any, self.optimizer),
             batch_size=first.batch_size,
-            plan=attrs.evolve(first.plan, threads=plan.threads),
+            plan=attrs.evolve(first.plan, threads=plan.threads, prefetch=plan.prefetch),
         )
         if first.by_step:
             self._loop.after_step = self._follow_schedules
