@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests import warm_python as warm_python_server
 from tests.changing_plugin import ChangingPlugin
 
 DATA_DIR = pytest.StashKey[Path | None]()
@@ -120,6 +121,16 @@ def shared_by_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
         return folder
 
     return once
+
+
+@pytest.fixture(scope="session")
+def warm_python(shared_by_workers: Callable[..., Path]) -> Path:
+    """A `python` that has imported torch and MLflow already, for tests of what another process does.
+
+    Beside it is `bin/wsl`. Which modules a program imports, and its first seconds, only `sys.executable` shows.
+    """
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return shared_by_workers("warm", lambda folder: warm_python_server.start(folder, owner)) / "python"
 
 
 @pytest.fixture(scope="session")
