@@ -25,6 +25,8 @@ from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError, Plug
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.training.config import Training
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 GENERATOR = {"name": "mcl-skewed", "alpha": 0.7}
 FLAGS = ["--dataset", "digits", "--generator", "mcl-skewed", "--generator-alpha", "0.7"]
 
