@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from tests import warm_python as warm_python_server
 from tests.changing_plugin import ChangingPlugin
+from wsl_toolkit.runs.tracking import database as tracking_database
 
+MLFLOW_FILLS = tracking_database._fill
 DATA_DIR = pytest.StashKey[Path | None]()
 LONGEST_FIRST = (
     "faults/test_stores.py",
@@ -123,31 +127,63 @@ def shared_by_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 
 @pytest.fixture(scope="session")
-def fresh_database_in(shared_by_workers: Callable[..., Path]) -> Callable[[Path], None]:
-    """Put MLflow's empty database into a working directory's wsl-runs: migrating one takes seconds, copying none.
+def warm_python(shared_by_workers: Callable[..., Path]) -> Path:
+    """A `python` that has imported torch and MLflow already, for tests of what another process does.
 
-    That a run makes its own where there is none, tests/test_packaging.py and tests/runs/test_doctor.py show.
+    Beside it is `bin/wsl`. Which modules a program imports, and its first seconds, only `sys.executable` shows.
     """
+    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return shared_by_workers("warm", lambda folder: warm_python_server.start(folder, owner)) / "python"
 
-    def migrate(folder: Path) -> None:
-        from wsl_toolkit.runs.tracking.store import import_mlflow
 
-        import_mlflow().MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+@pytest.fixture(scope="session")
+def fresh_database_in(shared_by_workers: Callable[..., Path]) -> Callable[[Path], None]:
+    """Put MLflow's empty database into a working directory's wsl-runs, for programs that a test starts."""
 
     def copy_into(cwd: Path) -> None:
         home = cwd / "wsl-runs"
         home.mkdir(exist_ok=True)
-        shutil.copyfile(shared_by_workers("migrated", migrate) / "mlflow.db", home / "mlflow.db")
-        with sqlite3.connect(home / "mlflow.db") as database:
+        _empty_database(home / "mlflow.db", shared_by_workers)
+        with contextlib.closing(sqlite3.connect(home / "mlflow.db")) as database, database:
             database.execute("update experiments set artifact_location = ?", ((home / "artifacts").as_uri(),))
 
     return copy_into
+
+
+def _empty_database(path: Path, shared_by_workers: Callable[..., Path]) -> None:
+    """Copy the empty database that MLflow made once for all: migrating one takes seconds, copying none."""
+    shutil.copyfile(shared_by_workers("migrated", lambda made: MLFLOW_FILLS(made / "mlflow.db")) / "mlflow.db", path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _databases_are_copies(shared_by_workers: Callable[..., Path]) -> Iterator[None]:
+    """Have this process copy empty databases, which tests ask for hundreds of times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracking_database, "_fill", lambda path: _empty_database(path, shared_by_workers))
+        yield
+
+
+@pytest.fixture
+def databases_made_by_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of how a database comes to be."""
+    monkeypatch.setattr(tracking_database, "_fill", MLFLOW_FILLS)
 
 
 @pytest.fixture
 def fresh_database(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
     """An empty database in this test's own directory."""
     fresh_database_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def small_pictures() -> Iterator[None]:
+    """Draw pictures small and without arranging them, in tests that do not look at them: a good part of a short run."""
+    from wsl_toolkit.system.figure_style import STYLE
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(STYLE, "figure.constrained_layout.use", False)
+        patch.setitem(STYLE, "figure.dpi", 60)
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,8 @@ FRONT_DOOR = {path.stem for path in CORE.glob("*.py")}
 MLFLOW = ("runs/tracking/", "own_data/serving.py")
 
 
-def imported_anything(path: Path) -> set[str]:
+@functools.cache
+def imported_anything(path: Path) -> frozenset[str]:
     """Return the modules that a file imports, at its top or inside its functions.
 
     Imports for type checking alone do not count: they cannot make a cycle.
@@ -54,7 +56,7 @@ def imported_anything(path: Path) -> set[str]:
             found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "wsl_toolkit" else set()
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def imported_modules(path: Path) -> set[str]:

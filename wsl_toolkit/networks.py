@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from wsl_toolkit import augmentation
 from wsl_toolkit.components import State
 from wsl_toolkit.errors import ConfigError, DataError, PluginError, one_line
-from wsl_toolkit.system.random_streams import stream_seed
+from wsl_toolkit.system.random_streams import seed_torch, stream_seed
 
 
 class Extended(nn.Module):
@@ -157,7 +157,7 @@ class Augmented(nn.Module):
     def _copy(self, inputs: Tensor) -> Tensor:
         self.batches += 1
         with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
-            torch.manual_seed(stream_seed(self.seed, f"batch {self.batches}"))
+            seed_torch(stream_seed(self.seed, f"batch {self.batches}"))
             return self.augment(inputs)
 
     def get_extra_state(self) -> int:

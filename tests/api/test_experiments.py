@@ -25,6 +25,8 @@ from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError, Plug
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.training.config import Training
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 GENERATOR = {"name": "mcl-skewed", "alpha": 0.7}
 FLAGS = ["--dataset", "digits", "--generator", "mcl-skewed", "--generator-alpha", "0.7"]
 
@@ -200,7 +202,7 @@ def test_the_result_tells_all_of_it(digits: wsl.Data, tmp_path: Path) -> None:
     assert "test accuracy" in repr(result)
 
 
-def test_fifteen_lines_train_plot_and_compare_three_methods(tmp_path: Path) -> None:
+def test_fifteen_lines_train_plot_and_compare_three_methods(tmp_path: Path, warm_python: Path) -> None:
     script = tmp_path / "three.py"
     script.write_text(
         """import wsl_toolkit as wsl
@@ -218,7 +220,7 @@ comparison.plot("test/accuracy").savefig("three.png")
 """
     )
     assert len(script.read_text().splitlines()) <= 15
-    done = subprocess.run([sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([warm_python, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "{'ppl': 0." in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"three.py", "ppl.png", "three.png"}

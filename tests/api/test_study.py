@@ -15,6 +15,8 @@ import wsl_toolkit as wsl
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import ConfigError, DataError
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 PARTS: dict[str, Any] = {
     "name": "tiny",
     "settings": [{"dataset": "digits", "generator": {"name": "mcl-skewed", "alpha": 0.5}, "backbone": "linear"}],

@@ -157,12 +157,12 @@ def test_verbose_shows_the_traceback_and_what_it_took_and_keeps_the_exit_code() 
     assert re.search(r"took \d+\.\d s", long.stderr)
 
 
-def in_terminal(*arguments: str, **env: str) -> str:
+def in_terminal(python: Path, *arguments: str, **env: str) -> str:
     """Run a command as a person does: on a terminal."""
     ours, theirs = pty.openpty()
     settings = {"TERM": "xterm-256color", "PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **env}
     process = subprocess.Popen(
-        [sys.executable, "-m", "wsl_toolkit.cli", *arguments], stdout=theirs, stderr=theirs, stdin=theirs, env=settings
+        [python, "-m", "wsl_toolkit.cli", *arguments], stdout=theirs, stderr=theirs, stdin=theirs, env=settings
     )
     os.close(theirs)
     said = b""
@@ -180,11 +180,11 @@ def in_terminal(*arguments: str, **env: str) -> str:
 
 
 @pytest.mark.parametrize("arguments", [("plugins",), ("inspect", "cl", "--classes", "3")])
-def test_no_color_means_no_colour(arguments: tuple[str, ...]) -> None:
-    plain = in_terminal(*arguments, NO_COLOR="1")
+def test_no_color_means_no_colour(arguments: tuple[str, ...], warm_python: Path) -> None:
+    plain = in_terminal(warm_python, *arguments, NO_COLOR="1")
     assert plain.strip()
     assert not COLOUR.search(plain)
 
 
-def test_a_terminal_gets_colours_otherwise() -> None:
-    assert COLOUR.search(in_terminal("inspect", "cl", "--classes", "3"))
+def test_a_terminal_gets_colours_otherwise(warm_python: Path) -> None:
+    assert COLOUR.search(in_terminal(warm_python, "inspect", "cl", "--classes", "3"))

@@ -41,19 +41,21 @@ def runs(folder: Path) -> list[str]:
         return [status for (status,) in database.execute("select status from runs")]
 
 
-def test_output_that_fails_never_stops_training(tmp_path: Path, fresh_database_in: Callable[[Path], None]) -> None:
+def test_output_that_fails_never_stops_training(
+    tmp_path: Path, fresh_database_in: Callable[[Path], None], warm_python: Path
+) -> None:
     fresh_database_in(tmp_path)
-    shell(tmp_path, f"{WSL} {RUN} --generator mcl-skewed 2>&1 | head -1")
+    shell(tmp_path, f"{warm_python} -P -m wsl_toolkit.cli {RUN} --generator mcl-skewed 2>&1 | head -1")
     assert runs(tmp_path) == ["FINISHED"]
 
 
 @full
 @pytest.mark.system
 def test_output_that_is_full_or_closed_never_stops_training(
-    tmp_path: Path, fresh_database_in: Callable[[Path], None]
+    tmp_path: Path, fresh_database_in: Callable[[Path], None], warm_python: Path
 ) -> None:
     fresh_database_in(tmp_path)
-    done = shell(tmp_path, f"{WSL} {RUN} 2>/dev/full >&- <&-")
+    done = shell(tmp_path, f"{warm_python} -P -m wsl_toolkit.cli {RUN} 2>/dev/full >&- <&-")
     assert done.returncode == 0, done
     assert runs(tmp_path) == ["FINISHED"]
 

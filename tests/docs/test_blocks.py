@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ from doc_pages import (
     pages,
     without_redirection,
 )
-from warm_wsl import warm
 
 from wsl_toolkit.cli import main
 
@@ -144,9 +142,8 @@ def test_every_block_has_a_language_that_somebody_understands() -> None:
 
 
 @pytest.fixture(scope="session")
-def binaries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with warm(tmp_path_factory.mktemp("warm")) as folder:
-        yield folder
+def binaries(warm_python: Path) -> Path:
+    return warm_python.parent / "bin"
 
 
 class Reader:

@@ -91,11 +91,17 @@ OTHERS = {
 """Modules that read something and are not fuzzed."""
 
 
+LAST_NAMES = {name.rpartition(".")[2] for name in READERS}
+
+
 def calls(path: Path) -> set[str]:
     """The readers that a module calls, by their last name, and by their last two."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
+    found: set[str] = set()
+    text = path.read_text(encoding="utf-8")
+    if not any(name in text for name in LAST_NAMES):
+        return found
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in LAST_NAMES:
             name = ast.unparse(node.func)
             found |= {name.rpartition(".")[2], ".".join(name.split(".")[-2:])}
     return found & READERS

@@ -11,6 +11,8 @@ import pytest
 
 from tests.own_data.conftest import CLASSES, ZOO
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 QUICK = ("--epochs", 15, "--quiet")
 
 

@@ -19,6 +19,8 @@ import pytest
 
 from tests.own_data.conftest import CLASSES, ZOO
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 FEATURES = ["poids (kg)", "taille", "pelage"]
 
 

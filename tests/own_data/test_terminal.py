@@ -6,7 +6,6 @@ import contextlib
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,10 @@ from tests.own_data.conftest import ZOO
 FIT = ("--epochs", "3", "--estimator", "cc", "--lr", "0.1", "--weight-decay", "0")
 
 
-def shown_on_a_terminal(home: Path, *arguments: object) -> str:
+def shown_on_a_terminal(python: Path, home: Path, *arguments: object) -> str:
     """Run `wsl` in a terminal of its own; return what appeared there on standard error."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-P", "-m", "wsl_toolkit.cli", *map(str, arguments)]
+    command = [str(python), "-P", "-m", "wsl_toolkit.cli", *map(str, arguments)]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, cwd=home, env=environment, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
@@ -40,7 +39,9 @@ def shown_on_a_terminal(home: Path, *arguments: object) -> str:
         (("fit", "--out", "m", "--no-track", "--json", *FIT), ["reading", "trial 1/1", "3/3"]),
     ],
 )
-def test_progress_is_a_bar_on_a_terminal(wsl, zoo, command: tuple[str, ...], texts: list[str]) -> None:
-    shown = shown_on_a_terminal(wsl.home, command[0], zoo, *ZOO, *command[1:])
+def test_progress_is_a_bar_on_a_terminal(
+    wsl, zoo, warm_python: Path, command: tuple[str, ...], texts: list[str]
+) -> None:
+    shown = shown_on_a_terminal(warm_python, wsl.home, command[0], zoo, *ZOO, *command[1:])
     assert "━" in shown, "a bar"
     assert [text for text in texts if text not in shown] == []

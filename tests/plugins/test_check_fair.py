@@ -101,14 +101,16 @@ class TestCovered(GeneratorContract):
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def checked(tmp_path_factory: pytest.TempPathFactory, warm_python: Path) -> dict[str, Any]:
     root: Path = tmp_path_factory.mktemp("fair")
     points = '[project.entry-points.wsl_toolkit]\nfair = "wsl_fair"\n'
     (root / "pyproject.toml").write_text(f'[project]\nname = "wsl-fair"\nversion = "1.0"\n{points}', encoding="utf-8")
     (root / "wsl_fair.py").write_text(PLUGIN, encoding="utf-8")
     (root / "tests").mkdir()
     (root / "tests" / "test_own.py").write_text(OWN_TEST, encoding="utf-8")
-    result = CliRunner().invoke(main, ["plugin", "check", str(root), "--json"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.executable", str(warm_python))
+        result = CliRunner().invoke(main, ["plugin", "check", str(root), "--json"])
     found: dict[str, Any] = json.loads(result.stdout)
     return {**found, "code": result.exit_code}
 

@@ -46,7 +46,8 @@ def test_names_that_lead_elsewhere_are_refused_and_nothing_is_written(tmp_path, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_plugin_without_components_has_not_passed(tmp_path):
+def test_a_plugin_without_components_has_not_passed(tmp_path, monkeypatch, warm_python):
+    monkeypatch.setattr("sys.executable", str(warm_python))
     checkout = project(tmp_path / "project", f'[project]\nname = "empty"\nversion = "1.0"\n{POINTS}')
     code = "from wsl_toolkit import hookimpl\n\n\n@hookimpl\ndef wsl_register_estimators():\n    return []\n"
     (checkout / "evil_plugin.py").write_text(code)

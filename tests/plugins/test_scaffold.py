@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -204,7 +203,7 @@ def test_without_the_extra_the_command_says_how_to_get_it(
 
 
 def test_a_second_kind_is_added_to_a_project_and_both_load_and_pass_their_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_python: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for kind in ("estimator", "generator"):
@@ -225,8 +224,8 @@ def test_a_second_kind_is_added_to_a_project_and_both_load_and_pass_their_tests(
     assert record.components == {"generator": ("twofold",), "estimator": ("twofold",)}
     assert record.warnings == ()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(project / "tests")],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(project / "src")},
+        [warm_python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(project / "tests")],
+        env={**os.environ, "PYTHONPATH": str(project / "src")},
         cwd=project,
         capture_output=True,
         text=True,

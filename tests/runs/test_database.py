@@ -16,7 +16,9 @@ def synchronisation(path: Path) -> int:
         return connection.execute(text("PRAGMA synchronous")).scalar_one()
 
 
-def test_only_the_making_of_a_database_does_without_synchronisation(tmp_path: Path) -> None:
+def test_only_the_making_of_a_database_does_without_synchronisation(
+    tmp_path: Path, databases_made_by_mlflow: None
+) -> None:
     with database._unsynchronised():
         assert synchronisation(tmp_path / "other.db") == OFF
     database.ensure(tmp_path / "mlflow.db")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from wsl_toolkit import train
 from wsl_toolkit.cli import main
+
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 BASE = ["run", "--estimator", "ppl", "--generator", "mcl-skewed"]
 
@@ -153,16 +154,14 @@ def test_rerunning_the_saved_config_gives_the_same_numbers(
 
 
 def test_another_process_gives_the_same_bits_and_the_estimator_does_not_change_the_sets(
-    one_run: dict[str, Any], workspace: Path
+    one_run: dict[str, Any], workspace: Path, warm_python: Path
 ) -> None:
     """The other process runs one thread as this one does: the same execution plan."""
-    command, one_thread = [sys.executable, "-P", "-m", "wsl_toolkit.cli"], {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [warm_python, "-P", "-m", "wsl_toolkit.cli"]
 
     def elsewhere(estimator: str) -> dict[str, Any]:
         arguments = [*BASE, "--epochs", "3", "--json", "--quiet", "--estimator", estimator]
-        done = subprocess.run(
-            [*command, *arguments], env=one_thread, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["trials"][0]
 

@@ -42,6 +42,7 @@ def test_worker_processes_give_the_same_results_as_this_process(
                 assert theirs.history[name] == pytest.approx(values, rel=1e-5)
 
 
+@pytest.mark.system
 def test_a_task_whose_worker_is_killed_is_done_by_another(small: dict[str, Any], tmp_path: Path) -> None:
     pool = LocalPool(1)
     try:
@@ -59,6 +60,7 @@ def test_a_task_whose_worker_is_killed_is_done_by_another(small: dict[str, Any],
         pool.close()
 
 
+@pytest.mark.system
 def test_a_task_that_kills_every_worker_is_given_up_with_a_reason(small: dict[str, Any], tmp_path: Path) -> None:
     pool = LocalPool(1)
     try:
@@ -80,6 +82,7 @@ def test_a_task_that_kills_every_worker_is_given_up_with_a_reason(small: dict[st
         pool.close()
 
 
+@pytest.mark.system
 def test_workers_end_when_their_driver_is_killed(tmp_path: Path) -> None:
     code = (
         "import time\nfrom wsl_toolkit.studies.executor import LocalPool\n"

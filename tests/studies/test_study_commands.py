@@ -14,6 +14,8 @@ from wsl_toolkit.cli import main
 from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 
 @pytest.fixture
 def wsl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -264,12 +264,17 @@ def literal_best(values: list[float], patience: int) -> tuple[int, int]:
     return best, len(values)
 
 
+@pytest.fixture(scope="module")
+def long_curves(problems: Callable[[int], Problem]) -> list[list[dict[str, float]]]:
+    """What three trainings go through that nothing stops."""
+    return [curves(each) for each in train([a_job(problems(seed), seed, epochs=25) for seed in (0, 1, 2)])]
+
+
 @pytest.mark.parametrize("patience", [1, 2, 5])
 def test_patience_and_best_epoch_are_what_their_definitions_say(
-    problems: Callable[[int], Problem], patience: int
+    problems: Callable[[int], Problem], long_curves: list[list[dict[str, float]]], patience: int
 ) -> None:
-    long = [a_job(problems(seed), seed, epochs=25) for seed in (0, 1, 2)]
-    values = [[m["validation/covering_rate"] for m in curves(each)] for each in train(long)]
+    values = [[m["validation/covering_rate"] for m in each] for each in long_curves]
     stopping = [a_job(problems(seed), seed, epochs=25, patience=patience, keep="best") for seed in (0, 1, 2)]
     found = train(stopping)
     for own, each in zip(values, found, strict=True):
@@ -294,17 +299,24 @@ def test_the_model_that_is_kept_is_the_best_epochs(problems: Callable[[int], Pro
     assert measured == kept.final["test/accuracy"] == kept.records[kept.best_epoch - 1].metrics["test/accuracy"]
 
 
-@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)], ids=["alone", "stacked"])
+@pytest.fixture(scope="module", params=[(0,), (0, 1, 2)], ids=["alone", "stacked"])
+def stopping_early(
+    request: pytest.FixtureRequest, problems: Callable[[int], Problem], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Callable[[Path], list[TrainingJob]], list[Trained]]:
+    """Jobs that end early and keep their checkpoints in a folder, and what becomes of them if nobody stops them."""
+
+    def jobs(folder: Path) -> list[TrainingJob]:
+        early: dict[str, Any] = {"epochs": 25, "patience": 2, "keep": "best"}
+        return [a_job(problems(s), s, checkpoints=saved_in(folder, s), **early) for s in request.param]
+
+    return jobs, train(jobs(tmp_path_factory.mktemp("whole")))
+
+
 @pytest.mark.parametrize("looks", [60, 130, 200])
 def test_early_stopping_is_resumed_to_the_same_bits(
-    problems: Callable[[int], Problem], seeds: tuple[int, ...], looks: int, tmp_path: Path
+    stopping_early: tuple[Callable[[Path], list[TrainingJob]], list[Trained]], looks: int, tmp_path: Path
 ) -> None:
-    def jobs(folder: Path) -> list[TrainingJob]:
-        return [
-            a_job(problems(s), s, epochs=25, patience=2, keep="best", checkpoints=saved_in(folder, s)) for s in seeds
-        ]
-
-    whole = train(jobs(tmp_path / "whole"))
+    jobs, whole = stopping_early
     with pytest.raises(InterruptedRunError):
         train(jobs(tmp_path / "stopped"), stop=StopAfter(looks))
     for one, other in zip(whole, train(jobs(tmp_path / "stopped")), strict=True):

@@ -26,6 +26,20 @@ def stream(seed: int, purpose: str, device: str | torch.device = "cpu") -> torch
     return torch.Generator(device).manual_seed(stream_seed(seed, purpose))
 
 
+def seed_torch(seed: int) -> None:
+    """Put torch's global streams at the beginning that a seed names, to the bits of `torch.manual_seed`.
+
+    Where there is no accelerator, that function notes down the whole call stack for each kind that might appear: about
+    a millisecond, and it is called for every batch that is augmented.
+    """
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 ATTEMPTS = 3
 """How often a function must move a global stream before it is accused: another thread may have drawn meanwhile."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Backbone
+from wsl_toolkit.system.random_streams import seed_torch
 from wsl_toolkit.testing.common import ComponentContract, not_finite, stream
 
 
@@ -76,7 +77,7 @@ class BackboneContract(ComponentContract):
 
 def _built(component: Backbone, shape: tuple[int, ...], num_classes: int, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         network = component.build(shape, num_classes)
     assert isinstance(network, nn.Module), f"build returned {type(network).__name__}, not a torch.nn.Module"
     return network

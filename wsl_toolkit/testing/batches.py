@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from wsl_toolkit import networks
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.system.random_streams import seed_torch
 from wsl_toolkit.testing.common import stream
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.formulas import accuracy
@@ -62,7 +63,7 @@ def make_batch(
     extras: State = {}
     if not estimator.logits_suffice:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            seed_torch(seed)
             model = extended(estimator, num_classes).to(dtype).train()
             _, extras = networks.run(model, torch.randn(n, FEATURES, generator=rng, dtype=dtype))
         extras = {name: value.detach() for name, value in extras.items()}
@@ -128,7 +129,7 @@ def toy_problem(estimator: Estimator, *, num_classes: int = 3, n: int = 600, lr:
     excluded = (y + torch.randint(1, num_classes, (n,), generator=rng)) % num_classes
     mask = ~torch.nn.functional.one_hot(excluded, num_classes).bool()
     sets = CandidateSets.from_labels(y, num_classes) if estimator.reads_true_labels() else CandidateSets.from_mask(mask)
-    torch.manual_seed(12)
+    seed_torch(12)
     model = extended(estimator, num_classes)
     wide = type(estimator).init_features is not Estimator.init_features
     trainer = Trainer(

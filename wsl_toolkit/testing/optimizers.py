@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Optimizer
+from wsl_toolkit.system.random_streams import seed_torch
 from wsl_toolkit.testing.common import ComponentContract, stream
 
 
@@ -57,7 +58,7 @@ class OptimizerContract(ComponentContract):
 
     def _made(self, component: Optimizer) -> tuple[nn.Linear, torch.optim.Optimizer]:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
+            seed_torch(1)
             model = nn.Linear(3, 1)
         return model, component.make(list(model.parameters()), self.lr, 0.0, 0.9)
 

@@ -20,7 +20,7 @@ from wsl_toolkit.networks import Augmented, Pixels, feature_width
 from wsl_toolkit.parameters import construct
 from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.plugins.places import defined_at
-from wsl_toolkit.system.random_streams import stream, stream_seed, watched
+from wsl_toolkit.system.random_streams import seed_torch, stream, stream_seed, watched
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.devices import choose_device
 from wsl_toolkit.training.distributed.ranks import Ranks
@@ -51,7 +51,7 @@ def make_trainer(
     own_stream = ranks.stream if ranks else ""
     model = make_model(problem, estimator, backbone, training.augmentation, seed, own_stream).to(device)
     problem = _settled(problem, model)
-    torch.manual_seed(stream_seed(seed, f"training{own_stream}"))
+    seed_torch(stream_seed(seed, f"training{own_stream}"))
     optimizer = _make_optimizer(training, model)
     inputs = problem.train_x if ranks is None else own_rows(problem.train_x, ranks)
     inputs = placed(inputs, device)
@@ -119,7 +119,7 @@ def build_network(
 
     def build() -> Any:
         if seed is not None:
-            torch.manual_seed(seed)
+            seed_torch(seed)
         return backbone.build(input_shape, num_classes)
 
     try:
