@@ -120,13 +120,16 @@ def log_set_probability(logits: Tensor, sets: Tensor) -> Tensor:
 
 def log_not(logits: Tensor) -> Tensor:
     """Return log(1 - p_j) for every class j, [..., K], exact for any logits and in O(K)."""
+    return log_complement(log_softmax(logits))
+
+
+def log_complement(log_p: Tensor) -> Tensor:
+    """Return log(1 - p_j) for every class j from log p, [..., K], exact and in O(K)."""
     import torch
 
-    logits = lifted(logits)
-    log_p = log_softmax(logits)
-    # All but the likeliest class have p ≤ 1/2, where log1p(-p) loses nothing. For the likeliest one the rest is
-    # summed without it.
-    likeliest = torch.arange(logits.shape[-1], device=logits.device) == logits.argmax(-1, keepdim=True)
-    rest = torch.logsumexp(log_p.masked_fill(likeliest, -torch.inf), dim=-1, keepdim=True)
-    others = torch.log1p(-torch.exp(log_p.masked_fill(likeliest, -torch.inf)))
-    return torch.where(likeliest, rest, others)
+    # Up to p = 0.6, log1p(-p) loses next to nothing. At most one class has more, and none by rounding; for that one the
+    # others are summed without it.
+    # Neither argmax nor masked filling: both are slow, and they would undo the layout of `log_softmax`.
+    most = log_p.detach() > math.log(0.6)
+    others = torch.add(log_p, most.to(log_p.dtype), alpha=-torch.finfo(log_p.dtype).max)
+    return torch.where(most, torch.logsumexp(others, dim=-1, keepdim=True), torch.log1p(-torch.exp(others)))

@@ -106,6 +106,21 @@ def test_softmaxes_and_their_gradients_are_torchs(name: str, shape: tuple[int, .
     torch.testing.assert_close(mine, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [3, 400])
+def test_log_not_is_exact_where_two_classes_share_almost_everything(rows: int, dtype: torch.dtype):
+    """Two classes near 1/2, in every layout, with all roundings of their difference; and a third that counts or not."""
+    rng = torch.Generator().manual_seed(0)
+    level = 20 * torch.randn(rows, 1, generator=rng, dtype=torch.float64)
+    apart = torch.cat([torch.zeros(rows // 2 + 1), 1e-7 * torch.randn(rows - rows // 2 - 1, generator=rng)]).double()
+    for third in (-1e4, -30.0, -1.0):
+        f = torch.cat([level, level + apart.unsqueeze(1), level + third], dim=1).to(dtype)
+        wide = f.double()
+        sums = [torch.logsumexp(wide[:, [k for k in range(3) if k != j]], 1) for j in range(3)]
+        expected = torch.stack(sums, 1) - torch.logsumexp(wide, 1, keepdim=True)
+        torch.testing.assert_close(losses.log_not(f).double(), expected, rtol=2e-6, atol=1e-12)
+
+
 def test_softmaxes_of_many_models_are_those_of_each():
     f = torch.randn(3, 200, 7, generator=torch.Generator().manual_seed(0))
     for together in (

@@ -15,7 +15,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import cross_entropy, lifted, log_not
+from wsl_toolkit.losses import lifted, log_complement, log_softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,8 +55,10 @@ class LeveragedWeighted(Estimator):
         if self.base_loss == "sigmoid":
             rise, fall = torch.sigmoid(-lifted(logits)), torch.sigmoid(lifted(logits))
         else:
-            rise, fall = cross_entropy(logits), -log_not(logits)
-        terms = torch.where(candidates, self.candidate_weight * rise, self.leverage * fall)
+            log_p = log_softmax(logits)
+            rise, fall = -log_p, -log_complement(log_p)
+        inside = candidates.to(rise.dtype)  # products: a choice by a random mask makes processors guess
+        terms = self.candidate_weight * inside * rise + self.leverage * (1 - inside) * fall
         return (state["weight"] * terms).sum(-1)
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
