@@ -214,7 +214,10 @@ class Study:
         return _frame(against_rows(compare(self.description, self._states(), theirs), within))
 
     def figure(self, name: str = "accuracy") -> Any:
-        """Return a figure of the report: accuracy, risk, risk-spread, critical-difference, search-01 and so on."""
+        """Return a figure of the report: accuracy, risk, risk-spread, critical-difference, search-01 and so on.
+
+        A study of the paper's tables has risk-against-paper, too.
+        """
         drawn = build.build_figures(self._report())
         if name not in drawn:
             raise ConfigError(

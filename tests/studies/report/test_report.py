@@ -110,6 +110,26 @@ def test_the_papers_own_numbers_stand_beside_ours(report: Report) -> None:
     assert published(report.states[0]) is None
 
 
+def test_our_risks_are_ranked_and_drawn_against_the_papers(report: Report) -> None:
+    states = as_if_on_mnist(report)
+    shown = build_report(states[0].cell.study, states)
+    ours = [estimate(list(by_seed(state, "train/risk").values())) for state in states]
+    theirs = [published(state) for state in states]
+    found = table(shown, "risk").note
+    for word, own, other in (
+        ("our 4 means with the paper's: ", [e.mean for e in ours], [p.mean for p in theirs if p]),
+        ("the standard errors: ", [e.stderr or 0.0 for e in ours], [p.stderr for p in theirs if p]),
+    ):
+        # The correlation of ranks, of which equal numbers share the mean.
+        places = [[sum(a < b for a in v) + sum(a == b for a in v) / 2 for b in v] for v in (own, other)]
+        assert f"{word}{statistics.correlation(*places):.2f}" in found
+    assert "risk-against-paper" in build_figures(shown)
+    few = build_report(states[0].cell.study, states[:3])
+    assert "Spearman" not in table(few, "risk").note
+    assert "risk-against-paper" not in build_figures(few)
+    assert "Spearman" not in table(report, "risk").note
+
+
 def test_an_unfinished_study_says_so_and_counts_its_trials(report: Report) -> None:
     first = report.states[0]
     failed = attrs.evolve(first.finished[1], status=DIVERGED)

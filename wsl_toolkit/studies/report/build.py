@@ -15,6 +15,7 @@ from wsl_toolkit.studies.codes import OtherCode, codes_of
 from wsl_toolkit.studies.description import Study
 from wsl_toolkit.studies.report import figures, formats, numbers, page
 from wsl_toolkit.studies.report.against import WITHIN, Published, against_rows, against_table, compare
+from wsl_toolkit.studies.report.beside_paper import agreement, risks_against_paper
 from wsl_toolkit.studies.report.pairs import pair_tables
 from wsl_toolkit.studies.report.protocol import protocol_table
 from wsl_toolkit.studies.report.rank_figure import critical_difference_diagram
@@ -80,7 +81,9 @@ def build_report(
 
     A verdict says which of them are `within` so many points.
     """
-    tables = [readable(accuracy_table(study, states)), readable(risk_table(study, states))]
+    risks = risk_table(study, states)
+    risks = attrs.evolve(risks, note=risks.note + agreement(states))
+    tables = [readable(accuracy_table(study, states)), readable(risks)]
     if published:
         tables.insert(1, against_table(study, states, published, within))
     tables += pair_tables(study, states)
@@ -107,6 +110,7 @@ def build_figures(report: Report) -> dict[str, Any]:
         "accuracy": figures.accuracy_curves(study, states),
         "risk": figures.risk_curves(study, states),
         "risk-spread": figures.risk_spread(study, states),
+        "risk-against-paper": risks_against_paper(states),
     }
     for number, row in enumerate(rows_of(study, states), start=1):
         drawn[f"search-{number:02d}"] = figures.heat_maps(study, row)
