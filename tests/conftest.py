@@ -19,6 +19,7 @@ from tests.changing_plugin import ChangingPlugin
 from wsl_toolkit.runs.tracking import database as tracking_database
 
 MLFLOW_FILLS = tracking_database._fill
+SMALL_PICTURES = {"figure.constrained_layout.use": False, "figure.dpi": 60}
 DATA_DIR = pytest.StashKey[Path | None]()
 LONGEST_FIRST = (
     "faults/test_stores.py",
@@ -67,6 +68,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: nobody need look through it for garbage."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -181,8 +187,8 @@ def small_pictures() -> Iterator[None]:
     from wsl_toolkit.system.figure_style import STYLE
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(STYLE, "figure.constrained_layout.use", False)
-        patch.setitem(STYLE, "figure.dpi", 60)
+        for name, value in SMALL_PICTURES.items():
+            patch.setitem(STYLE, name, value)
         yield
 
 

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_tools import wsl
+from fault_tools import wsl_here
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_pictures(small_pictures: None) -> None:
+    """Nothing here looks at a picture."""
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +23,6 @@ def first_home(tmp_path_factory: pytest.TempPathFactory, fresh_database_in: Call
     home = tmp_path_factory.mktemp("first") / "wsl-runs"
     fresh_database_in(home.parent)
     Tracker(default_uri(home), "wsl-digits", home)
-    wsl(home.parent, "--version")  # so that no test pays for the start of the server that forks processes
     return home
 
 
@@ -44,5 +48,5 @@ def reference(first_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     path = tmp_path_factory.mktemp("reference")
     shutil.copytree(first_home, path / "wsl-runs")
-    wsl(path, *ARGUMENTS)
+    wsl_here(path, *ARGUMENTS)
     return path

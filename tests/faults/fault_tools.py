@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import SMALL_PICTURES
 from wsl_toolkit.runs.folder import RunFolder, all_folders
 from wsl_toolkit.training.checkpoints import read
 
@@ -31,6 +33,9 @@ def _start_server() -> None:
         forkserver.ensure_running()
     finally:
         os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
+    first = _FORKS.Process(target=int)  # it waits for the imports, so that no process with a task does
+    first.start()
+    first.join()
 
 
 def _become(
@@ -39,6 +44,8 @@ def _become(
     """Turn a forked process into one with its own directory, environment and output, then work."""
     import torch
 
+    from wsl_toolkit.system.figure_style import STYLE
+
     handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
     os.dup2(handle, 2)
@@ -46,6 +53,7 @@ def _become(
     os.environ.update(env)
     os.chdir(cwd)
     torch.set_num_threads(1)
+    STYLE.update(SMALL_PICTURES)
     call(*arguments)
 
 
@@ -106,6 +114,20 @@ def wsl(cwd: Path, *arguments: str, code: int = 0, **env: str) -> str:
     assert found == code, f"wsl {' '.join(arguments)} ended with {found}, not {code}: {started.said}"
     assert "Traceback" not in started.said, started.said
     return started.said
+
+
+def wsl_here(cwd: Path, *arguments: str, code: int = 0, **env: str) -> str:
+    """The same in this process, for commands that nothing happens to."""
+    from click.testing import CliRunner
+
+    from wsl_toolkit.cli import main
+
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(main, arguments, env={"MLFLOW_TRACKING_URI": None, **env})
+    ended = f"wsl {' '.join(arguments)} ended with {done.exit_code}, not {code}: {done.output}\n{done.exception!r}"
+    assert done.exit_code == code, ended
+    assert "Traceback" not in done.output, done.output
+    return done.output
 
 
 def folders(cwd: Path) -> list[RunFolder]:

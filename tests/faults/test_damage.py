@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from fault_tools import folders, wsl
+from fault_tools import folders, wsl_here
 from test_kills import assert_same_run
 
 from wsl_toolkit.errors import WslError
@@ -44,11 +44,11 @@ def test_a_run_whose_record_is_damaged_is_named_and_its_folder_left_alone(how: s
     shutil.copy(folder.path / "run.json", folder.path / "process.json")  # as if its process had died, too
     damage(folder.path / "run.json", how)
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    said = wsl(finished, "run", "--resume", folder.run_id, code=2)
+    said = wsl_here(finished, "run", "--resume", folder.run_id, code=2)
     assert said.count("\n") == 1
     assert f"{folder.run_id}/run.json is damaged" in said
     assert "restore it from a backup" in said
-    said = wsl(finished, "sync")
+    said = wsl_here(finished, "sync")
     assert f"note: {folder.path.relative_to(finished)}/run.json is damaged" in said
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
@@ -70,7 +70,7 @@ def test_what_is_damaged_in_a_run_and_can_be_made_again_is_to_the_same_bits(
     for pattern in FILES[what]:
         for path in folder.path.glob(pattern):
             damage(path, "noise" if path.suffix == ".pt" else "cut")
-    said = wsl(finished, "run", "--resume", folder.run_id, "--quiet")
+    said = wsl_here(finished, "run", "--resume", folder.run_id, "--quiet")
     if what.endswith("and checkpoint"):
         assert "is damaged: its content does not match its checksum; starting afresh" in said
     assert_same_run(finished, reference)
@@ -82,7 +82,7 @@ def test_a_run_whose_configuration_is_damaged_is_refused_in_one_line(how: str, f
     (folder,) = folders(finished)
     (folder.path / "result.json").unlink()
     damage(folder.path / "config.toml", how)
-    said = wsl(finished, "run", "--resume", folder.run_id, code=2)
+    said = wsl_here(finished, "run", "--resume", folder.run_id, code=2)
     assert said.count("\n") == 1
     assert "config.toml" in said or "configuration" in said
 
@@ -95,7 +95,7 @@ def test_a_digit_that_changed_in_a_record_is_put_right_from_the_checkpoint(finis
     path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
     assert [timed.record for timed in folder.records()] != [timed.record for timed in folders(reference)[0].records()]
     (folder.path / "result.json").unlink()
-    wsl(finished, "run", "--resume", folder.run_id, "--quiet")
+    wsl_here(finished, "run", "--resume", folder.run_id, "--quiet")
     assert_same_run(finished, reference)
 
 

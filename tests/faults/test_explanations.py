@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_tools import wsl
+from fault_tools import wsl_here
 
 from wsl_toolkit.runs.folder import same_metrics
 from wsl_toolkit.runs.tracked_trial import _explain
@@ -56,5 +56,5 @@ def test_metrics_agree_to_the_last_bit_or_not(one: float, other: float, same: bo
 def test_a_negative_risk_is_said_once_in_a_real_run(workspace: Path) -> None:
     """An unbiased estimator with a large step over-fits at once; the note comes once for all trials."""
     arguments = ("run", "--estimator", "cl", "--generator", "cl", "--epochs", "4", "--trials", "2", "--lr", "0.5")
-    said = wsl(workspace, *arguments, "--quiet")
+    said = wsl_here(workspace, *arguments, "--quiet")
     assert said.count("the empirical risk is negative") == 1

@@ -68,6 +68,7 @@ def left_half_made(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.system
 def test_a_database_that_a_kill_left_half_made_is_recognised_and_made_anew(tmp_path: Path) -> None:
     path = left_half_made(tmp_path)
     assert not database.is_whole(path)

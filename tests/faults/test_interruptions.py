@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fault_tools import Started, folders, history, start_wsl, status, statuses, wsl
+from fault_tools import Started, folders, history, start_wsl, status, statuses, wsl, wsl_here
 from test_kills import ARGUMENTS, EPOCHS, assert_same_run
 
 from tests.waiting import until
@@ -76,6 +76,7 @@ def test_a_parent_goes_on_with_the_trials_that_were_interrupted(
     assert statuses(workspace) == ["FINISHED"] * 3
 
 
+@pytest.mark.system
 def test_a_run_whose_process_died_is_marked_by_the_next_command_and_a_living_one_is_not(workspace: Path) -> None:
     dead = run_until(workspace, 1, *ARGUMENTS)
     dead.kill()
@@ -98,6 +99,7 @@ def test_a_run_whose_process_died_is_marked_by_the_next_command_and_a_living_one
         alive.kill()
 
 
+@pytest.mark.system
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before_and_says_so(workspace: Path, reference: Path) -> None:
     started = run_until(workspace, 7, *ARGUMENTS, "--checkpoint-every", "3")
     started.kill()
@@ -139,8 +141,8 @@ def test_resuming_what_cannot_be_resumed_is_explained(reference: Path) -> None:
         ("nobody", "there is no run 'nobody'"),
         ("../../etc", "there is no run '../../etc'"),
     ]:
-        assert expected in wsl(reference, "run", "--resume", argument, code=2)
-    assert "leave --lr out" in wsl(reference, "run", "--resume", folder.run_id, "--lr", "0.1", code=2)
+        assert expected in wsl_here(reference, "run", "--resume", argument, code=2)
+    assert "leave --lr out" in wsl_here(reference, "run", "--resume", folder.run_id, "--lr", "0.1", code=2)
 
 
 # ----------------------------------------------------------------- checkpoints

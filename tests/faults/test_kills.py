@@ -84,6 +84,7 @@ def killed_run(workspace: Path, dice: random.Random) -> int:
     return kills
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", [1, 2])
 def test_runs_killed_at_random_moments_go_on_to_the_same_bits(seed: int, workspace: Path, reference: Path) -> None:
     assert killed_run(workspace, random.Random(seed)) >= 1

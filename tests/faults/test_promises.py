@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def named_tests() -> list[tuple[str, str, bool]]:
     return found
 
 
+@functools.cache
 def functions(path: Path) -> dict[str, str]:
     """The functions of a test file with their decorators."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_tools import Started, folders, start_wsl, status, wsl
+from fault_tools import Started, folders, start_wsl, status, wsl, wsl_here
 from test_kills import ARGUMENTS, assert_same_run
 
 from tests.waiting import until
@@ -53,6 +53,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
+@pytest.mark.system
 def test_a_full_disk_ends_a_run_with_one_line_and_it_goes_on_when_there_is_room(
     small_disk: Path, first_home: Path, reference: Path
 ) -> None:
@@ -156,7 +157,7 @@ def test_a_loss_that_is_no_number_stops_the_run_names_the_step_and_keeps_the_las
     workspace: Path,
 ) -> None:
     arguments = ("run", "--backbone", "linear", "--estimator", "ppl", "--epochs", "4", "--quiet", "--lr", "3e37")
-    said = wsl(workspace, *arguments, "--checkpoint-every", "1", code=4)
+    said = wsl_here(workspace, *arguments, "--checkpoint-every", "1", code=4)
     assert re.search(r"the loss became (nan|inf) at step \d+ of epoch 1: .*lower --lr", said)
     (folder,) = folders(workspace)
     assert status(workspace, folder.run_id) == "FAILED"
@@ -165,7 +166,7 @@ def test_a_loss_that_is_no_number_stops_the_run_names_the_step_and_keeps_the_las
     assert kept is None or all(
         record["metrics"]["train/risk"] == record["metrics"]["train/risk"] for record in kept["records"]
     )
-    said = wsl(workspace, *arguments, "--on-nan", "continue")
+    said = wsl_here(workspace, *arguments, "--on-nan", "continue")
     assert said.count("the run goes on because of --on-nan continue") == 1
     assert [status(workspace, folder.run_id) for folder in folders(workspace)] == ["FAILED", "FINISHED"]
     assert len(folders(workspace)[1].records()) == 4

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fault_tools import wsl
+from fault_tools import wsl, wsl_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servers import Server
@@ -178,11 +178,12 @@ def test_a_foreign_run_folder_does_not_choose_the_store_that_gets_the_users_toke
                     heard.append(listener.accept()[0].recv(100))
 
         threading.Thread(target=hear, daemon=True).start()
-        said = wsl(tmp_path, "run", "--resume", "foreign", code=2, MLFLOW_TRACKING_TOKEN="s3cret")
+        said = wsl_here(tmp_path, "run", "--resume", "foreign", code=2, MLFLOW_TRACKING_TOKEN="s3cret")
     assert f"name that store if you trust it (--tracking-uri {uri})" in said
     assert heard == []
 
 
+@pytest.mark.system
 def test_the_json_of_a_run_on_a_server_is_json_and_shows_no_address(workspace: Path) -> None:
     server = Server(workspace, workspace / "wsl-runs" / "mlflow.db")
     server.start()

@@ -138,6 +138,7 @@ def check_killed_study(seed: int, place: Path) -> None:
     assert list(tables(place / "killed")) == expected_tables
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("seed", [2, 4])
 def test_a_study_killed_at_random_and_resumed_has_the_same_points_and_tables_to_the_last_byte(
     seed: int, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,20 +18,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.own_data.conftest import CLASSES, ZOO
+from tests.own_data.conftest import CLASSES, ZOO, Wsl, write_csv, zoo_rows
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
 
 FEATURES = ["poids (kg)", "taille", "pelage"]
 
 
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory) -> Path:
+    """Where a model was fitted to `m`, and what it says of its table was written to `p.json`, once."""
+    home = tmp_path_factory.mktemp("fitted")
+    zoo = write_csv(home / "zoo.csv", zoo_rows())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        wsl = Wsl(home)
+        wsl("fit", zoo, *ZOO, "--out", "m", "--epochs", 10, "--quiet", "--tracking-uri", "sqlite:///t.db")
+        wsl("predict", "m", zoo, "--out", "p.json")
+    return home
+
+
 @pytest.fixture
-def served_rows(wsl, zoo) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Fit a model to `m`; return raw rows with gaps, and what `wsl predict` says of them."""
-    wsl("fit", zoo, *ZOO, "--out", "m", "--epochs", 10, "--quiet", "--tracking-uri", "sqlite:///t.db")
-    rows = pd.read_csv(zoo)[FEATURES].head(20)
+def served_rows(wsl, fitted) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A copy of that place to work in; return raw rows with gaps, and what `wsl predict` says of them."""
+    shutil.copytree(fitted, wsl.home, dirs_exist_ok=True)
+    rows = pd.read_csv("zoo.csv")[FEATURES].head(20)
     assert rows.isna().any().all()
-    wsl("predict", "m", zoo, "--out", "p.json")
     return rows, pd.read_json("p.json").head(20)
 
 
@@ -102,7 +115,6 @@ def test_no_row_of_the_data_is_in_the_model_unless_asked(wsl, zoo):
 def test_the_store_has_the_metrics_the_classes_what_was_tried_and_a_calibration_picture(wsl, tmp_path):
     import mlflow
 
-    from tests.own_data.conftest import write_csv, zoo_rows
     from wsl_toolkit.runs.tracking.store import speaking_to
 
     table = write_csv(tmp_path / "zoo.csv", zoo_rows(300))

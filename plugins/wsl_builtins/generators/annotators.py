@@ -78,8 +78,9 @@ def _exactly(abilities: tuple[float, ...], combine: str, size: int, num_classes:
     terms = np.cumprod(np.concatenate([[1.0], 1 / ((num_classes - 1) * np.arange(1.0, people + 1))]))
     total = 0.0
     for r in range(1, people + 1):
-        inside, outside = _admitted(terms, r, combine)
-        ways = _times(_power(inside, size - 1, people), _power(outside, num_classes - size, people), people)
+        if r == 1 or combine != "union":  # what a union admits does not depend on r
+            inside, outside = _admitted(terms, r, combine)
+            ways = _times(_power(inside, size - 1, people), _power(outside, num_classes - size, people), people)
         total += float(right[r]) * math.factorial(people - r) * float(ways[people - r])
     return total
 
