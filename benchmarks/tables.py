@@ -26,7 +26,7 @@ from benchmarks import patients
 from wsl_toolkit.data.dataset import Data, transform_inputs
 from wsl_toolkit.data.table_schema import Column, TableSchema
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.own_data import fitting
+from wsl_toolkit.own_data import description, fitting
 from wsl_toolkit.own_data.audit import report
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.random_streams import stream
@@ -198,7 +198,7 @@ def measure(data: Data, budget: str, seed: int) -> dict[str, Any]:
         **references(data, train, test, seed),
         "calibration error before": held_out.calibration_error_before,
         "calibration error after": held_out.calibration_error,
-        "chosen": fitted.choice.name,
+        "chosen": description.shares(description.describe(options, fitted)),
         "estimator": estimator,
         "temperature": fitted.temperature,
         "seconds": round(seconds, 1),
@@ -257,12 +257,18 @@ def text(found: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for name, table in found["tables"].items():
-        chosen = ", ".join(sorted({split["chosen"] for split in table["splits"]}))
-        splits = len(table["splits"])
+        chosen, splits = chosen_text(table), len(table["splits"])
         count = f"{splits} × " * (splits > 1) + f"{round(fitting.HELD_OUT * table['rows']):,}"
         errors = [percent(mean(table, f"calibration error {when}")) for when in ("before", "after")]
         lines.append("| " + " | ".join([name, count, chosen, *errors]) + " |")
     return "\n".join([*lines, "", *verdicts(found)])
+
+
+def chosen_text(table: dict[str, Any]) -> str:
+    """Return the kinds of models that were averaged with their mean weights over splits, the weightiest first."""
+    kinds = {kind for split in table["splits"] for kind in split["chosen"]}
+    weights = {kind: float(np.mean([split["chosen"].get(kind, 0.0) for split in table["splits"]])) for kind in kinds}
+    return ", ".join(f"{kind} {weights[kind]:.0%}" for kind in sorted(kinds, key=lambda kind: (-weights[kind], kind)))
 
 
 def verdicts(found: dict[str, Any]) -> list[str]:
