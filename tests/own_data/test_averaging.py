@@ -79,7 +79,7 @@ def test_the_weights_of_two_models_are_the_best_of_all_multiples_up_to_rounding(
 def test_a_model_that_diverged_is_never_taken():
     inside = torch.tensor([[0.5, 0.5], [math.nan, 0.9], [0.1, 0.2]])
     assert selected(inside).tolist() == [1.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match="no model"):
+    with pytest.raises(DataError, match="no model"):
         selected(inside[1:2])
 
 

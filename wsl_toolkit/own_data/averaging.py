@@ -22,6 +22,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from wsl_toolkit.errors import DataError
 from wsl_toolkit.own_data import calibration
 from wsl_toolkit.own_data.choices import Choice
 from wsl_toolkit.own_data.learning import Judged
@@ -83,7 +84,9 @@ def selected(inside: Tensor) -> Tensor:
     """
     usable = torch.isfinite(inside).all(1)
     if not bool(usable.any()):
-        raise ValueError("no model gives every set a probability")
+        raise DataError(
+            "no model that was tried gives every held-out example probabilities: look for huge values in it"
+        )
     belief = torch.where(usable.unsqueeze(1), inside.double(), 0.0)
     total, counts = torch.zeros(inside.shape[1], dtype=torch.float64), torch.zeros(len(inside), dtype=torch.float64)
     best, found = torch.inf, counts
