@@ -1,10 +1,12 @@
 """What `wsl fit` makes of a table, beside classifiers of scikit-learn: on true labels, and on labels that were guessed.
 
-    python -m benchmarks.tables [--data-dir FOLDER] [--only iris,lost] [--splits 1] [--budget normal] [--write]
+    python -m benchmarks.tables [--data-dir FOLDER] [--only iris,lost] [--splits 1] [--budget normal] [--fit-only]
+                                [--write]
 
 Eleven tables: bundled ones and made ones, whose candidate sets are drawn here, and lost, MSRCv2 and BirdSong (below the
 data directory as pll/*.mat), whose sets are people's or made by others. For each split `wsl fit` holds out a fifth, and
-every other classifier learns from the same rest and is asked about the same fifth. `--write` puts the numbers into
+every other classifier learns from the same rest and is asked about the same fifth; `--fit-only` measures `wsl fit` anew
+and keeps what the others came to before, who have not changed. `--write` puts the numbers into
 results (benchmarks/tables.json) and the table into docs/accuracy.md.
 """
 
@@ -26,7 +28,7 @@ from benchmarks import patients
 from wsl_toolkit.data.dataset import Data, transform_inputs
 from wsl_toolkit.data.table_schema import Column, TableSchema
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.own_data import fitting
+from wsl_toolkit.own_data import description, fitting
 from wsl_toolkit.own_data.audit import report
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.random_streams import stream
@@ -182,8 +184,11 @@ def references(data: Data, train: Tensor, test: Tensor, seed: int) -> dict[str, 
     return found
 
 
-def measure(data: Data, budget: str, seed: int) -> dict[str, Any]:
-    """Return what `wsl fit` and the references get right on one split, and how well the confidences are calibrated."""
+def measure(data: Data, budget: str, seed: int, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what `wsl fit` and the references get right on one split, and how well the confidences are calibrated.
+
+    `known` is what the same split came to before: the references are taken from it.
+    """
     registry = load_plugins().registry
     estimator = report.best_estimator(data, registry, seed=seed)
     options = fitting.options_for(registry, estimator=(estimator, {}), budget=budget, seed=seed)
@@ -195,23 +200,26 @@ def measure(data: Data, budget: str, seed: int) -> dict[str, Any]:
     test, train = order[:cut].sort().values, order[cut:].sort().values
     return {
         "wsl fit": held_out.accuracy,
-        **references(data, train, test, seed),
+        **(references(data, train, test, seed) if known is None else {key: known[key] for key in REFERENCES}),
         "calibration error before": held_out.calibration_error_before,
         "calibration error after": held_out.calibration_error,
-        "chosen": fitted.choice.name,
+        "chosen": description.shares(description.describe(options, fitted)),
         "estimator": estimator,
         "temperature": fitted.temperature,
         "seconds": round(seconds, 1),
     }
 
 
-def measure_table(name: str, data_dir: Path, budget: str, splits: int) -> dict[str, Any]:
-    """Return a table's facts and what each split came to."""
+def measure_table(
+    name: str, data_dir: Path, budget: str, splits: int, known: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a table's facts and what each split came to; `known` is what it came to before, to keep the references."""
     data = TABLES[name](data_dir)
     assert data.candidates is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of scikit-learn, about classes that a split leaves out
-        found = [measure(data, budget, seed) for seed in range(splits)]
+        before = [None] * splits if known is None else known["splits"]
+        found = [measure(data, budget, seed, past) for seed, past in zip(range(splits), before, strict=True)]
     return {
         "rows": len(data.x),
         "features": int(np.prod(data.input_shape)),
@@ -232,6 +240,9 @@ COLUMNS = {
     "logistic regression, random candidate": "LR, random",
     "boosting, random candidate": "GB, random",
 }
+
+
+REFERENCES = [key for key in COLUMNS if key != "wsl fit"]
 
 
 def mean(table: dict[str, Any], key: str) -> float | None:
@@ -257,12 +268,18 @@ def text(found: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for name, table in found["tables"].items():
-        chosen = ", ".join(sorted({split["chosen"] for split in table["splits"]}))
-        splits = len(table["splits"])
+        chosen, splits = chosen_text(table), len(table["splits"])
         count = f"{splits} × " * (splits > 1) + f"{round(fitting.HELD_OUT * table['rows']):,}"
         errors = [percent(mean(table, f"calibration error {when}")) for when in ("before", "after")]
         lines.append("| " + " | ".join([name, count, chosen, *errors]) + " |")
     return "\n".join([*lines, "", *verdicts(found)])
+
+
+def chosen_text(table: dict[str, Any]) -> str:
+    """Return the kinds of models that were averaged with their mean weights over splits, the weightiest first."""
+    kinds = {kind for split in table["splits"] for kind in split["chosen"]}
+    weights = {kind: float(np.mean([split["chosen"].get(kind, 0.0) for split in table["splits"]])) for kind in kinds}
+    return ", ".join(f"{kind} {weights[kind]:.0%}" for kind in sorted(kinds, key=lambda kind: (-weights[kind], kind)))
 
 
 def verdicts(found: dict[str, Any]) -> list[str]:
@@ -300,6 +317,7 @@ def main() -> None:
     options.add_argument("--only", default="", help="some of: " + ", ".join(TABLES))
     options.add_argument("--splits", type=int, default=1)
     options.add_argument("--budget", default="normal", choices=("quick", "normal", "thorough"))
+    options.add_argument("--fit-only", action="store_true", help="keep what the references came to before")
     options.add_argument(
         "--write", action="store_true", help="write the results and the page; with --only, add to them"
     )
@@ -307,10 +325,11 @@ def main() -> None:
     torch.set_num_threads(1)
     names = [name for name in TABLES if name in given.only.split(",")] if given.only else list(TABLES)
     found: dict[str, Any] = {"budget": given.budget, "tables": {}}
+    known = json.loads(RESULTS.read_text(encoding="utf-8"))["tables"] if given.fit_only else {}
     if given.only and given.write and RESULTS.exists():
         found = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name in names:
-        found["tables"][name] = measure_table(name, given.data_dir, given.budget, given.splits)
+        found["tables"][name] = measure_table(name, given.data_dir, given.budget, given.splits, known.get(name))
         print(name, json.dumps(found["tables"][name]), flush=True)
         if given.write:
             found["tables"] = {each: found["tables"][each] for each in TABLES if each in found["tables"]}

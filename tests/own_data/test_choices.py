@@ -62,18 +62,20 @@ def fitted() -> tuple[Data, fitting.Fitted, fitting.HeldOut]:
 
 def test_data_that_no_linear_model_fits_get_trees_and_the_table_says_why(fitted):
     _, found, report = fitted
-    assert isinstance(found.choice, TreesChoice)
+    weightiest = found.choice.parts[0].choice
+    assert isinstance(weightiest, TreesChoice)
     losses = {each["model"]: each["set_log_loss"] for each in found.tried}
     assert losses[trees.NAME] < losses["linear"]
-    assert found.choice.settings()["max_iter"] % trees.STAGE == 0
+    assert weightiest.settings()["max_iter"] % trees.STAGE == 0
     assert report.accuracy > 0.8
     assert report.calibration_error is not None
     assert report.calibration_error_before is not None
 
 
 def test_a_model_of_trees_is_written_without_a_pickle_and_predicts_the_same(fitted, tmp_path):
-    data, found, report = fitted
-    options = fitting.options_for(REGISTRY, estimator=("cc", {}), budget="quick")
+    data, _, _ = fitted
+    options = fitting.options_for(REGISTRY, estimator=("cc", {}), backbone=(trees.NAME, {}), budget="quick")
+    found, report = fitting.fit_and_report(data, REGISTRY, options)
     about = {**fitting.describe(options, found), "held_out": report.to_dict()}
     model_file.model_from(found, data, about).save(tmp_path / "m.safetensors")
     loaded = Model.load(tmp_path / "m.safetensors", REGISTRY)

@@ -17,11 +17,26 @@ from hypothesis import strategies as st
 import wsl_toolkit
 from benchmarks.review import BEGIN, END, PAGE, RESULTS, corrupted, text
 from tests.own_data.test_cleaning import made
-from wsl_toolkit.own_data import cleaning, fitting
-from wsl_toolkit.own_data.review import class_frequencies, log_odds_of_a_miss, miss_rate, remarks, review
+from wsl_toolkit.own_data import calibration, cleaning, fitting
+from wsl_toolkit.own_data.review import class_frequencies, log_odds_of_a_miss, miss_rate, remarks, review, sharpened
 from wsl_toolkit.plugins.loading import load_plugins
 
 REGISTRY = load_plugins().registry
+
+
+def sets_of_which_some_miss(n: int, share: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return log p(y|x), sets of all sizes of which a share misses the truth, and which those are."""
+    stream = torch.Generator().manual_seed(0)
+    classes = 5
+    logits = 3 * torch.randn(n, classes, generator=stream, dtype=torch.float64)
+    y = torch.multinomial(logits.softmax(1), 1, generator=stream)
+    missed = torch.rand(n, generator=stream) < share
+    scores = torch.rand(n, classes, generator=stream).scatter_(
+        1, y, torch.where(missed, 2.0, -1.0).float().unsqueeze(1)
+    )
+    sizes = torch.randint(1, classes, (n, 1), generator=stream)
+    mask = torch.zeros(n, classes, dtype=torch.bool)
+    return logits, mask.scatter_(1, scores.argsort(1), torch.arange(classes).expand(n, -1) < sizes), missed
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
@@ -66,19 +81,8 @@ def test_the_share_of_misses_maximises_the_likelihood_of_the_sets(odds):
 
 
 def test_the_share_of_misses_is_found_where_probabilities_are_true():
-    stream = torch.Generator().manual_seed(0)
-    n, classes = 20_000, 5
-    logits = 2 * torch.randn(n, classes, generator=stream, dtype=torch.float64)
-    y = torch.multinomial(logits.softmax(1), 1, generator=stream)
-    missed = torch.rand(n, generator=stream) < 0.15
-    scores = torch.rand(n, classes, generator=stream).scatter_(
-        1, y, torch.where(missed, 2.0, -1.0).float().unsqueeze(1)
-    )
-    sizes = torch.randint(1, classes, (n, 1), generator=stream)
-    mask = torch.zeros(n, classes, dtype=torch.bool)
-    mask.scatter_(1, scores.argsort(1), torch.arange(classes).expand(n, -1) < sizes)
-    odds = log_odds_of_a_miss(logits, mask)
-    found = review(odds, torch.ones(n))
+    logits, mask, missed = sets_of_which_some_miss(20_000, 0.15)
+    found = review(log_odds_of_a_miss(logits, mask), torch.ones(len(mask)))
     assert found.miss_rate == pytest.approx(0.15, abs=0.01)
     bins = torch.tensor_split(found.missed.argsort(), 10)
     for part in bins:
@@ -92,7 +96,47 @@ def test_the_lists_add_up_to_the_probability_of_a_wrong_label():
     wrong = found.missed + (1 - found.missed) * (1 - confidence)
     assert found.overall.tolist() == (wrong.argsort(descending=True).argsort() + 1).tolist()
     assert found.ambiguous.tolist() == [1, 3, 4, 2]
-    assert found.suspicious.tolist() == [3, 2, 1, 4]
+    assert (found.missed > 0.5).tolist() == [False, False, True, False]
+    assert found.suspicious.tolist() == [2, 4, 1, 3]  # the one that probably misses, then as in the list of all
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2])
+def test_sharpening_undoes_what_misses_did_to_the_temperature_and_finds_their_share(share):
+    logits, mask, _ = sets_of_which_some_miss(20_000, share)
+    hot = calibration.temperature(logits, mask)
+    assert hot > 1.2, "sets that miss the truth raise the temperature"
+    given = logits / hot
+    back = sharpened(given, mask)
+    assert float((back / logits).mean()) == pytest.approx(1.0, abs=0.1)  # the values that are tried are 5 % apart
+    assert miss_rate(log_odds_of_a_miss(given, mask)) < 0.75 * share, "at the high temperature most are explained away"
+    assert miss_rate(log_odds_of_a_miss(back, mask)) == pytest.approx(share, abs=0.015)
+
+
+def test_where_no_set_misses_the_truth_nothing_is_sharpened_but_by_chance():
+    logits, mask, _ = sets_of_which_some_miss(6000, 0.0)
+    assert float((sharpened(logits, mask) / logits).mean()) == pytest.approx(1.0, abs=0.06)
+    full = torch.ones(4, 3, dtype=torch.bool)
+    z = torch.randn(4, 3, dtype=torch.float64)
+    assert torch.equal(sharpened(z, full), z)
+
+
+def test_the_sharpening_is_the_likeliest_of_a_literal_transcription():
+    logits, mask, _ = sets_of_which_some_miss(40, 0.2)
+    given = logits / 2
+
+    def objective(t: float, e: float) -> float:
+        total = math.log(e) + 19 * math.log(1 - e) - math.log(t) ** 2 / (2 * 0.5**2)
+        for z, members in zip((given / t).tolist(), mask.tolist(), strict=True):
+            weights = [math.exp(each) for each in z]
+            inside = sum(w for w, held in zip(weights, members, strict=True) if held) / sum(weights)
+            k, classes = sum(members), len(members)
+            total += math.log((1 - e) * inside + e * (1 - inside) * k / (classes - k))
+        return total
+
+    t = float((given / sharpened(given, mask)).mean())
+    found = objective(t, miss_rate(log_odds_of_a_miss(given / t, mask)))
+    others = [objective(float(a), float(b)) for a in np.linspace(0.2, 1, 17) for b in np.linspace(0.01, 0.5, 25)]
+    assert found >= max(others) - 0.05
 
 
 def test_sets_that_miss_the_truth_are_found_by_the_suspicious_list():

@@ -59,12 +59,14 @@ def fit(data: Path, **options: Any) -> None:
     """Train a classifier, report how it does on held-out examples, and write a model that takes raw rows.
 
     What is tried follows from the data and --budget: a linear model, perceptrons and gradient-boosted trees for tables,
-    a linear model and a small convolutional network with augmentation for images. The one that makes held-out candidate
-    sets likeliest is taken. Networks learn by the audit's first choice of an
-    estimator. True labels, where some are known, are read for the report alone, unless --use-known-labels is given.
+    a linear model and a small convolutional network with augmentation for images. Held-out candidate sets choose: the
+    average of models that makes them likeliest or, where data are many or images or --backbone is given, one model.
+    Networks learn by the audit's first choice of an estimator. True labels, where some are known, are read for the
+    report alone, unless --use-known-labels is given.
     """
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.own_data import fitting, model_file, serving
+    from wsl_toolkit.own_data.description import title
     from wsl_toolkit.own_data.fit_record import FitRecord
     from wsl_toolkit.own_data.learning import own_candidates
     from wsl_toolkit.system.signals import listening
@@ -93,7 +95,7 @@ def fit(data: Path, **options: Any) -> None:
         found = {"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)}
         print_json({**found, "understood": understood})
     elif not is_quiet():
-        _show(options["out"], fitted, report, run_id)
+        _show(options["out"], fitted, title(about), report, run_id)
 
 
 def _track(options: dict[str, Any], data: Path, record: FitRecord, example: Any, digest: str) -> str:
@@ -105,12 +107,12 @@ def _track(options: dict[str, Any], data: Path, record: FitRecord, example: Any,
     return record_fit(tracker, record, example, data.name, digest)
 
 
-def _show(out: Path, fitted: Fitted, report: HeldOut, run_id: str | None) -> None:
+def _show(out: Path, fitted: Fitted, chosen: str, report: HeldOut, run_id: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     screen = console()
-    _show_tried(fitted)
+    _show_tried(fitted, chosen)
     table = Table(title="On held-out examples", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -139,7 +141,7 @@ def _show(out: Path, fitted: Fitted, report: HeldOut, run_id: str | None) -> Non
         screen.print(f"tracked as run {run_id}")
 
 
-def _show_tried(fitted: Fitted) -> None:
+def _show_tried(fitted: Fitted, chosen: str) -> None:
     """Print what was tried, the best first, and why it was chosen."""
     from rich.markup import escape
     from rich.table import Table
@@ -159,7 +161,7 @@ def _show_tried(fitted: Fitted) -> None:
             screen.print(f"… and {len(order) - MOST_TRIED} more (--json shows all)")
     for name, why in fitted.left_out:
         screen.print(f"{name}: {why}", markup=False)
-    told = fitted.choice.name
+    told = chosen
     if len(order) > 1:
         told += f": of {len(order)} choices it makes held-out candidate sets likeliest"
     screen.print(f"[bold]chosen[/]: {escape(told)}")

@@ -16,7 +16,7 @@ from wsl_toolkit.labels.candidate_sets import CHUNK_CELLS, CandidateSets
 from wsl_toolkit.own_data import fitting
 from wsl_toolkit.own_data.learning import known_labels
 from wsl_toolkit.own_data.model_file import class_names_of
-from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, review
+from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, review, sharpened
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
@@ -86,7 +86,7 @@ def clean(
         share = candidate_confidence(logits, mask)
         confidence[held_out], label[held_out] = share.max(1)
         covered[held_out] = (torch.softmax(logits, 1) * mask).sum(1)
-        log_odds[held_out] = log_odds_of_a_miss(logits, mask)
+        log_odds[held_out] = log_odds_of_a_miss(sharpened(logits, mask), mask)
         predicted[held_out] = logits.argmax(1)
     kept = torch.zeros(n, dtype=torch.bool)
     labels = known_labels(data) if options.use_known_labels else None

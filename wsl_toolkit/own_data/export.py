@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from wsl_toolkit.data.dataset import Scaler
 from wsl_toolkit.data.table_schema import TableTransform
 from wsl_toolkit.errors import ConfigError, WslError, one_line
+from wsl_toolkit.own_data.averaging import Average
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.own_data.trees import TreeEnsemble, UnrolledTrees
 from wsl_toolkit.plugins.registry import Registry
@@ -37,6 +38,8 @@ FORMAT = "wsl-export-1"
 INPUTS, LOGITS, PROBABILITIES = "inputs", "logits", "probabilities"
 METADATA, METADATA_FILE = "wsl", "wsl.json"
 """Where a graph keeps what it takes and gives: an entry of ONNX's metadata, a file in torch's archive."""
+DESCRIBED = ("estimator", "backbone", "averaged")
+"""What is told of how the model came about."""
 TRACED, TRIED = 3, 7
 """A graph is made from so many examples, and tried on so many others: a number that it took for a constant shows."""
 TOLERANCE = 1e-3
@@ -48,15 +51,21 @@ class Predictor(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        network = model.network
         self.transform = model.transform
-        self.network = UnrolledTrees(network) if isinstance(network, TreeEnsemble) else network
+        self.network = unrolled(model.network)
         self.temperature = model.temperature
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and probabilities."""
         logits = self.network(self.transform(inputs)) / self.temperature
         return logits, logits.softmax(1)
+
+
+def unrolled(network: nn.Module) -> nn.Module:
+    """Return a network that a graph can hold: trees, alone or in an average, without their loop."""
+    if isinstance(network, Average):
+        return Average([unrolled(member) for member in network.members], network.share, network.temperature)
+    return UnrolledTrees(network) if isinstance(network, TreeEnsemble) else network
 
 
 @attrs.frozen(kw_only=True)
@@ -117,7 +126,7 @@ def facts_of(model: Model) -> dict[str, Any]:
     """Return what a program that has only the graph must know of it."""
     classes = list(model.class_names)
     kind = str(model.about.get("input_dtype", "float64"))
-    made: dict[str, Any] = {role: model.about[role] for role in ("estimator", "backbone") if role in model.about}
+    made: dict[str, Any] = {role: model.about[role] for role in DESCRIBED if role in model.about}
     return {
         "format": FORMAT,
         "version": __version__,

@@ -10,6 +10,7 @@ import torch
 
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data.description import title
 from wsl_toolkit.own_data.held_out import HeldOut
 from wsl_toolkit.own_data.model_file import Model, class_names_of
 from wsl_toolkit.own_data.result_files import write_frame
@@ -39,7 +40,7 @@ class FitRecord:
         """The run's description, in Markdown: the chosen model, how it does, and the classes."""
         about, report = self.model.about, self.report
         lines = [
-            f"**{about['backbone']['name']}** by `wsl fit` on {about['data']}: of {max(1, len(about['tried']))} "
+            f"**{title(about)}** by `wsl fit` on {about['data']}: of {max(1, len(about['tried']))} "
             f"choices it makes held-out candidate sets likeliest; {self.seconds:.0f} s.",
             "",
             f"On {report.examples:,} held-out examples: "
@@ -80,7 +81,7 @@ class FitRecord:
             assert self.report.right is not None
             (folder / PICTURE).parent.mkdir(exist_ok=True)
             found = Calibration.of(self.report.confidence, self.report.right)
-            save(reliability_diagram(found, self.model.about["backbone"]["name"]), folder / PICTURE)
+            save(reliability_diagram(found, title(self.model.about)), folder / PICTURE)
 
 
 def class_rows(data: Data, candidates: CandidateSets, report: HeldOut) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -17,15 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from wsl_toolkit.components import Backbone, Estimator, Transform
-from wsl_toolkit.data.dataset import Data, transform_inputs
-from wsl_toolkit.data.problem import Change
+from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
+from wsl_toolkit.own_data.averaging import AverageChoice, average
 from wsl_toolkit.own_data.choices import DECAYS, FORESTS, RATES, Choice, NetworkChoice, Plan, Size, TreesChoice, plan
+from wsl_toolkit.own_data.description import describe
+from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.own_data.held_out import HeldOut, evaluate
 from wsl_toolkit.own_data.learning import (
-    SELECTED_BY,
+    Judged,
     Learner,
     Listener,
     Quiet,
@@ -34,12 +36,10 @@ from wsl_toolkit.own_data.learning import (
     make_own_problem,
     own_candidates,
 )
-from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.config import DEFAULT_COMPONENTS, Training
-from wsl_toolkit.training.engine import predict
 
 SELECTION_EXAMPLES = 20_000
 """Selection trains on no more examples than this; the chosen settings then train on all of them."""
@@ -83,6 +83,11 @@ class FitOptions:
     """Train once more on all examples with the chosen settings, after the report is made."""
 
     @property
+    def averages(self) -> bool:
+        """Whether several models may be averaged: where nobody said which one it should be."""
+        return self.backbone is None and not self.trees
+
+    @property
     def watches(self) -> bool:
         """Whether training looks at a held-out part while it goes on."""
         return self.patience > 0 or self.keep == "best"
@@ -107,38 +112,6 @@ class FitOptions:
             for lr in ([self.lr] if self.lr is not None else RATES[self.budget])
             for decay in ([self.weight_decay] if self.weight_decay is not None else DECAYS[self.budget])
         ]
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Fitted:
-    """A network (or trees) with its preprocessing, and how it was chosen."""
-
-    network: nn.Module
-    transform: nn.Module
-    choice: Choice
-    temperature: float = 1.0
-    tried: tuple[dict[str, Any], ...] = ()
-    """Each choice that was tried, with the log loss of held-out sets and its temperature."""
-    left_out: tuple[tuple[str, str], ...] = ()
-    """What was not tried, and why."""
-    seconds: float = 0.0
-    change: Change | None = None
-    """What a transform made of the sets that the model learned from; evaluation alone reads it."""
-
-    @property
-    def training(self) -> Training | None:
-        """How the network was trained; None for trees."""
-        return self.choice.training if isinstance(self.choice, NetworkChoice) else None
-
-    def logits(self, x: Tensor, index: Tensor | None = None) -> Tensor:
-        """Return the logits of raw inputs divided by the temperature, on the CPU, chunk by chunk."""
-        parts = (torch.arange(len(x)) if index is None else index).split(LOGIT_ROWS)
-        device = next(iter(self.network.state_dict().values())).device
-        found = [predict(self.network, transform_inputs(self.transform, x, part).to(device)).cpu() for part in parts]
-        return torch.cat(found) / self.temperature
-
-
-LOGIT_ROWS = 65_536
 
 
 def options_for(
@@ -189,12 +162,23 @@ def fit_and_report(
     fitted = fit(data, registry, options, rest, listener, stop)
     report = evaluate(fitted, data, candidates, held_out)
     if options.refit:
-        everything = torch.arange(len(data.x))
-        learner = _learner(data, registry, options, listener, stop)
-        choice = _for_size(fitted.choice, options, len(everything))
-        ((made,),) = learner.fit([choice], [(everything, everything[:0])])
-        fitted = attrs.evolve(fitted, network=made.network, transform=made.transform, choice=choice, change=made.change)
+        fitted = _refitted(_learner(data, registry, options, listener, stop), fitted, options)
     return fitted, report
+
+
+def _refitted(learner: Learner, fitted: Fitted, options: FitOptions) -> Fitted:
+    """Return what was chosen, fitted to all examples; of an average every choice, once."""
+    everything = torch.arange(len(learner.data.x))
+    chosen = fitted.choice
+    parts = [part.choice for part in chosen.parts] if isinstance(chosen, AverageChoice) else [chosen]
+    sized = [_for_size(choice, options, len(everything)) for choice in parts]
+    (made,) = learner.fit(sized, [(everything, everything[:0])])
+    fitted = attrs.evolve(fitted, transform=made[0].transform, change=made[0].change)
+    if not isinstance(chosen, AverageChoice):
+        return attrs.evolve(fitted, network=made[0].network, choice=sized[0])
+    own = [attrs.evolve(part, choice=each) for part, each in zip(chosen.parts, sized, strict=True)]
+    choice = AverageChoice(parts=tuple(own))
+    return attrs.evolve(fitted, network=choice.network([[each.network] for each in made]), choice=choice)
 
 
 def training_data(data: Data, options: FitOptions) -> Data:
@@ -235,30 +219,55 @@ def fit(
             seconds=time.monotonic() - began,
             change=made.change,
         )
+    mixes = options.averages and len(folds) > 1 and len(todo.choices) > 1
+    if mixes:  # models that are averaged see the same inputs
+        learner = attrs.evolve(learner, inputs=learner.data.fit_inputs(index))
     judged = judge(learner.fit(todo.choices, parts), candidates, [held for _, held in parts], options.calibrate)
+    kept = _averaged(judged, candidates, parts, options) if mixes else _winner(learner, judged, folds, options, index)
+    return attrs.evolve(
+        kept,
+        tried=tuple(each.to_dict() for each in judged),
+        left_out=todo.left_out,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _averaged(
+    judged: Sequence[Judged], candidates: CandidateSets, parts: Sequence[tuple[Tensor, Tensor]], options: FitOptions
+) -> Fitted:
+    """Return the average of the folds' models that makes held-out sets likeliest."""
+    mask = torch.cat([candidates.mask(held_out).cpu() for _, held_out in parts])
+    choice, network, temperature = average(judged, mask, options.calibrate)
+    made = judged[0].made
+    return Fitted(network=network, transform=made.transform, choice=choice, temperature=temperature, change=made.change)
+
+
+def _winner(
+    learner: Learner,
+    judged: Sequence[Judged],
+    folds: Sequence[tuple[Tensor, Tensor]],
+    options: FitOptions,
+    index: Tensor,
+) -> Fitted:
+    """Return the one model that makes held-out sets likeliest: after folds, and after a selection on a part, anew."""
     best = min(judged, key=lambda each: each.loss)
+    made, (part, held_out) = best.made, folds[0]
     if len(folds) > 1:
         choice = _for_size(best.choice, options, len(index))
-        ((made,),) = learner.fit([choice], [(index, nothing)])
+        ((made,),) = learner.fit([choice], [(index, index[:0])])
         if len(folds) == FOLDS[-1][1] and options.calibrate:
-            best = attrs.evolve(
-                best, temperature=_temperature(learner, choice, _parts(_shuffled(options, index), 10)[:TENTHS])
-            )
-    elif len(parts[0][0]) == len(folds[0][0]):
-        made = best.made
-    else:
-        choice = _for_size(best.choice, options, len(folds[0][0]))
-        whole = (folds[0][0].sort().values, folds[0][1])
-        (best,) = judge(learner.fit([choice], [whole]), candidates, [whole[1]], options.calibrate)
+            tenths = _parts(_shuffled(options, index), 10)[:TENTHS]
+            best = attrs.evolve(best, temperature=_temperature(learner, choice, tenths))
+    elif len(part) > SELECTION_EXAMPLES:
+        choice = _for_size(best.choice, options, len(part))
+        found = learner.fit([choice], [(part.sort().values, held_out)])
+        (best,) = judge(found, own_candidates(learner.data), [held_out], options.calibrate)
         made = best.made
     return Fitted(
         network=made.network,
         transform=made.transform,
         choice=made.choice,
         temperature=best.temperature,
-        tried=tuple(each.to_dict() for each in judged),
-        left_out=todo.left_out,
-        seconds=time.monotonic() - began,
         change=made.change,
     )
 
@@ -346,41 +355,13 @@ def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examp
     return plan(size, options.budget, registry, trainings, fits=fits, whole=whole)
 
 
-def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
-    """Return what was fitted, for a model's metadata and for tracking."""
-    choice = fitted.choice
-    if isinstance(choice, TreesChoice):
-        # No estimator of the registry: boosting by confidences maximises the likelihood, see `own_data.trees`.
-        made = {"estimator": {"name": "likelihood of the sets"}, "backbone": {"name": choice.name, **choice.settings()}}
-        training = {"seed": options.seed}
-    else:
-        made = {
-            "estimator": {"name": options.estimator.name, **values_of(options.estimator)},
-            "backbone": {"name": choice.name, **values_of(choice.backbone)},
-        }
-        training = choice.training.to_dict()
-    if options.transform is not None:
-        made["transform"] = {"name": options.transform.name, **values_of(options.transform)}
-    if fitted.change is not None:
-        made["sets"] = attrs.asdict(fitted.change)
-    return {
-        **made,
-        "training": training,
-        "temperature": fitted.temperature,
-        "selected_by": SELECTED_BY,
-        "tried": [dict(each) for each in fitted.tried],
-        "left_out": dict(fitted.left_out),
-        "refit": options.refit,
-        "use_known_labels": options.use_known_labels,
-    }
-
-
 __all__ = [
     "FitOptions",
     "Fitted",
     "HeldOut",
     "Listener",
     "Quiet",
+    "describe",
     "evaluate",
     "fit",
     "fit_and_report",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
@@ -11,11 +11,9 @@ from torch import Tensor
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration
+from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.own_data.learning import known_labels
 from wsl_toolkit.training import formulas
-
-if TYPE_CHECKING:
-    from wsl_toolkit.own_data.fitting import Fitted
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +30,7 @@ class HeldOut:
     calibration_error: float | None = None
     """Of the probabilities as they are given; None where fewer than 20 true labels are known."""
     calibration_error_before: float | None = None
-    """The same at temperature 1."""
+    """The same with every temperature at 1."""
     predicted: Tensor = attrs.field(eq=False, repr=False)
     """The most likely class of each held-out example."""
     labels: Tensor = attrs.field(eq=False, repr=False)
@@ -77,5 +75,5 @@ def evaluate(fitted: Fitted, data: Data, candidates: CandidateSets, index: Tenso
         calibration_error=None if known is None else calibration.calibration_error(logits.softmax(1), known),
         calibration_error_before=None
         if known is None
-        else calibration.calibration_error((logits * fitted.temperature).softmax(1), known),
+        else calibration.calibration_error(fitted.uncalibrated().logits(data.x, index).softmax(1), known),
     )

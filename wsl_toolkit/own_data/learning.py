@@ -59,6 +59,8 @@ class Learner:
     seed: int
     transform: Transform | None = None
     """What happens to a training part's sets before anything learns from them."""
+    inputs: nn.Module | None = None
+    """The preprocessing that all parts have in common; None: each part learns its own."""
     listener: Listener = attrs.field(factory=Quiet)
     stop: StopRequest | None = None
 
@@ -82,7 +84,7 @@ class Learner:
 
     def _problem(self, part: Tensor, held_out: Tensor) -> Problem:
         """Return the learning problem of a part; how many known labels the transform kept is counted for the report."""
-        problem = make_own_problem(self.data, part, held_out)
+        problem = make_own_problem(self.data, part, held_out, self.inputs)
         if self.transform is None:
             return problem
         assert isinstance(problem.train_x, Tensor)
@@ -173,8 +175,15 @@ class Judged:
     choice: Choice
     loss: float
     temperature: float
-    made: Made
-    """As fitted to the first part."""
+    parts: tuple[Made, ...]
+    """As fitted to each part."""
+    logits: Tensor
+    """Of the held-out examples of all parts."""
+
+    @property
+    def made(self) -> Made:
+        """As fitted to the first part."""
+        return self.parts[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -196,7 +205,15 @@ def judge(
         if isinstance(choice, TreesChoice):
             size = min(trees.STAGE * (stage + 1), choice.boosting.max_iter)
             choice = TreesChoice(boosting=attrs.evolve(choice.boosting, max_iter=size))
-        judged.append(Judged(choice=choice, loss=loss, temperature=temperature, made=made[0].at(stage, choice)))
+        judged.append(
+            Judged(
+                choice=choice,
+                loss=loss,
+                temperature=temperature,
+                parts=tuple(each.at(stage, choice) for each in made),
+                logits=stages[stage],
+            )
+        )
     return judged
 
 
@@ -225,10 +242,10 @@ class _Shown(JobListener):
         self.listener.epoch(record, self.number)
 
 
-def make_own_problem(data: Data, train: Tensor, validation: Tensor) -> Problem:
-    """Return a learning problem on a user's own sets, without any true label in it."""
+def make_own_problem(data: Data, train: Tensor, validation: Tensor, inputs: nn.Module | None = None) -> Problem:
+    """Return a learning problem on a user's own sets, without any true label in it; `inputs` is the preprocessing."""
     candidates = own_candidates(data)
-    transform = data.fit_inputs(train)
+    transform = data.fit_inputs(train) if inputs is None else inputs
     train_x = transform_inputs(transform, data.x, train)
     return Problem(
         train_x=train_x,

@@ -24,8 +24,8 @@ from wsl_toolkit.data.dataset import Data, Scaler, transform_inputs
 from wsl_toolkit.data.table_schema import TableSchema, TableTransform
 from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
 from wsl_toolkit.networks import plain
-from wsl_toolkit.own_data import trees
-from wsl_toolkit.own_data.fitting import Fitted
+from wsl_toolkit.own_data import averaging, trees
+from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.plugins.code_identity import code_of, named_in, require
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
@@ -109,26 +109,21 @@ class Model:
             schema = None if meta["schema"] is None else TableSchema.from_json(meta["schema"])
             input_shape = tuple(int(side) for side in meta["input_shape"])
             transform = _transform(meta["transform"], tensors)
-            name = str(backbone.pop("name"))
+            name = str(backbone["name"])
             provided = {key: str(text) for key, text in dict(meta["about"].get("code", {})).items()}
+            members = [dict(each) for each in meta["about"]["backbones"]] if name == averaging.NAME else []
             if not math.isfinite(temperature := float(meta["about"].get("temperature", 1.0))) or temperature <= 0:
                 raise ValueError(f"a temperature of {temperature}")
         except WslError as error:
             raise type(error)(f"{path} is not a complete model: {error}") from None
         except Exception as error:  # a damaged header can be wrong in every way
             raise DataError(f"{path} is not a complete model: {one_line(error)}") from None
-        require(registry, {key: text for key, text in provided.items() if key == f"backbone {name}"}, f"model {path}")
         weights = {k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")}
-        if name == trees.NAME:
-            network = _trees(path, weights, network_input, len(class_names))
-        else:
-            made = registry.create("backbone", name, backbone)
-            built = _build(path, made, network_input, len(class_names))
-            if set(weights) != set(built.state_dict()):
-                built = _around(path, registry, meta["about"], lambda: made.build(network_input, len(class_names)))
-            network = _filled(path, built, weights)
-        learned = network.state_dict() if name == trees.NAME else dict(network.named_parameters())
-        _check_finite(path, {**learned, **transform.state_dict()})
+        reader = _Networks(path=path, registry=registry, about=meta["about"], provided=provided)
+        size = (network_input, len(class_names))
+        averages = name == averaging.NAME
+        network = reader.average(members, weights, *size) if averages else reader.one(backbone, weights, *size)
+        _check_finite(path, transform.state_dict())
         model = cls(
             network=network.eval(),
             transform=transform,
@@ -139,6 +134,54 @@ class Model:
         )
         _check_fits_together(path, model)
         return model
+
+
+@attrs.frozen(kw_only=True)
+class _Networks:
+    """Builds the networks of a file."""
+
+    path: Path
+    registry: Registry
+    about: dict[str, Any]
+    provided: dict[str, str]
+    """Which code the file was written with."""
+
+    def one(
+        self, backbone: dict[str, Any], weights: dict[str, Tensor], shape: tuple[int, ...], classes: int
+    ) -> nn.Module:
+        """Return a network, or trees, with its weights."""
+        options = {key: value for key, value in backbone.items() if key != "name"}
+        name = str(backbone.get("name"))
+        code = {key: text for key, text in self.provided.items() if key == f"backbone {name}"}
+        require(self.registry, code, f"model {self.path}")
+        if name == trees.NAME:
+            network = _trees(self.path, weights, shape, classes)
+            _check_finite(self.path, network.state_dict())
+            return network
+        made = self.registry.create("backbone", name, options)
+        built = _build(self.path, made, shape, classes)
+        if set(weights) != set(built.state_dict()):
+            built = _around(self.path, self.registry, self.about, lambda: made.build(shape, classes))
+        network = _filled(self.path, built, weights)
+        _check_finite(self.path, dict(network.named_parameters()))
+        return network
+
+    def average(
+        self, backbones: list[dict[str, Any]], weights: dict[str, Tensor], shape: tuple[int, ...], classes: int
+    ) -> nn.Module:
+        """Return an average of networks; each one's weights are named after its place."""
+        members = []
+        for place, backbone in enumerate(backbones):
+            start = f"members.{place}."
+            own = {name.removeprefix(start): value for name, value in weights.items() if name.startswith(start)}
+            members.append(self.one(backbone, own, shape, classes))
+        places = {f"members.{place}" for place in range(len(members))} | {"share", "temperature"}
+        try:
+            if extra := sorted(name for name in weights if ".".join(name.split(".")[:2]) not in places):
+                raise ValueError(f"{extra[0]!r} belongs to none of its models")
+            return averaging.Average.load(members, weights.get("share"), weights.get("temperature"))
+        except ValueError as error:
+            raise DataError(f"{self.path} is not a complete model: {error}") from None
 
 
 def _build(path: Path, backbone: Backbone, network_input: tuple[int, ...], num_classes: int) -> nn.Module:

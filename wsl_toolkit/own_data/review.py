@@ -10,6 +10,9 @@ one size are equally likely otherwise: p(s | x, it holds the truth) = P / binom(
 The last factor is what the size is worth: a set drawn blindly would hold k/K of the probability, so that a large set
 which holds little is stranger than a small one. The label is wrong if the set misses the truth, or if it holds it and
 the label is another candidate: 1 - (1-m) r = m + (1-m)(1-r). The two terms are the two lists.
+
+The probabilities were calibrated as if every set held the truth: where some do not, their temperature is too high, and
+would explain most misses away. So P above is at a lower temperature, which is found together with e.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ MISSES, HITS = 1.0, 19.0
 """What is believed of e before the data: as if so many sets had been seen to miss the truth, and so many to hold it."""
 STEPS = 60
 """Halvings of an interval in which e is looked for."""
+SHARPEST, SHARPENINGS = 0.2, 33
+"""How far a temperature may be lowered for the sake of sets that miss the truth, and how many values are tried."""
 
 ROUNDS, MOST_SETS = 50, 20_000
 """So often frequencies of classes are made better, and so many sets are looked at for that."""
@@ -49,7 +54,7 @@ class Review:
     ambiguous: Tensor
     """By the probability that the set holds the truth and the label is another of its classes."""
     suspicious: Tensor
-    """By the odds that the set misses the truth."""
+    """First those whose set probably misses the truth, by the odds of that; then as in the list of all."""
     miss_rate: float
     """e: the share of sets that are thought to miss the truth."""
 
@@ -76,16 +81,40 @@ def miss_rate(log_odds: Tensor) -> float:
     return (low + high) / 2
 
 
+def sharpened(logits: Tensor, candidates: Tensor) -> Tensor:
+    """Return logits / t, t ≤ 1, at the temperature that is likeliest if some sets may miss the truth.
+
+    t and e maximise Σ log((1-e) P_t + e (1-P_t) k/(K-k)) and their priors: e's, and that of a temperature, under which
+    log t is normal around 0. Both are needed at once: one temperature for all sets can only be too high where a few
+    contradict the model, and with it e is found too low.
+    """
+    some = (~candidates.all(1)).nonzero().flatten()
+    some = some[:: max(1, len(some) // MOST_SETS)]
+    z, sets = logits[some].double(), candidates[some]
+    best, found = -math.inf, 1.0
+    for log_t in torch.linspace(0.0, math.log(SHARPEST), SHARPENINGS, dtype=torch.float64).tolist():
+        at = z / math.exp(log_t)
+        odds = log_odds_of_a_miss(at, sets)
+        e = miss_rate(odds)
+        likelihood = torch.log1p(e * (odds.clamp(max=700).exp() - 1)) - calibration.set_log_losses(at, sets)
+        prior = MISSES * math.log(e) + HITS * math.log(1 - e) - log_t**2 / (2 * calibration.SPREAD**2)
+        value = float(likelihood.sum()) + prior
+        if value > best:
+            best, found = value, math.exp(log_t)
+    return logits.double() / found
+
+
 def review(log_odds: Tensor, confidence: Tensor) -> Review:
     """Put examples in order for a person to look at; equal ones keep their order."""
     e = miss_rate(log_odds)
-    missed = torch.sigmoid(log_odds + math.log(e / (1 - e)))
-    right = (1 - missed) * confidence.double()
+    own_odds = log_odds + math.log(e / (1 - e))
+    missed = torch.sigmoid(own_odds)
+    wrong = 1 - (1 - missed) * confidence.double()
     return Review(
         missed=missed,
-        overall=_places(-right),
+        overall=_places(wrong),
         ambiguous=_places((1 - missed) * (1 - confidence.double())),
-        suspicious=_places(log_odds),
+        suspicious=_places(torch.where(own_odds > 0, 1 + own_odds, wrong)),
         miss_rate=e,
     )
 
