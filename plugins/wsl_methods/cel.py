@@ -99,14 +99,15 @@ class ClassWiseEmbeddings(AugmentedEstimator):
         return unit(features.view(*candidates.shape, self.width))
 
     def _association(self, embeddings: Tensor, candidates: Tensor) -> Tensor:
-        """A of each example."""
-        import torch
-
-        near = embeddings @ embeddings.mT
-        others = ~torch.eye(candidates.shape[-1], dtype=torch.bool, device=candidates.device)
-        first, second = candidates.unsqueeze(-1), candidates.unsqueeze(-2)
-        alike = mean_over(near, first & second & others)
-        return 1 - alike + self.association_contrast * mean_over(near.abs(), first ^ second)
+        """A of each example; sums over pairs as products with the mask, for there are K² pairs."""
+        inside = candidates.to(embeddings.dtype)
+        outside, size = 1 - inside, inside.sum(-1)
+        together = (embeddings * inside.unsqueeze(-1)).sum(-2).square().sum(-1)
+        alone = (embeddings.square().sum(-1) * inside).sum(-1)
+        alike = (together - alone) / (size * (size - 1)).clamp(min=1)
+        near = (embeddings @ embeddings.mT).abs()
+        across = ((near @ outside.unsqueeze(-1)).squeeze(-1) * inside).sum(-1)
+        return 1 - alike + self.association_contrast * across / (size * outside.sum(-1)).clamp(min=1)
 
     def _prototypes(self, embeddings: Tensor, label: Tensor, prototypes: Tensor) -> Tensor:
         """P of each example."""
@@ -130,12 +131,6 @@ def of_label(embeddings: Tensor, label: Tensor) -> Tensor:
     import torch
 
     return embeddings[torch.arange(len(label), device=label.device), label]
-
-
-def mean_over(values: Tensor, pairs: Tensor) -> Tensor:
-    """Return the mean of values [B, K, K] over the pairs of each example, [B]; 0 where there are none."""
-    weights = pairs.to(values.dtype)
-    return (values * weights).sum((1, 2)) / weights.sum((1, 2)).clamp(min=1)
 
 
 ESTIMATORS: list[type[Estimator]] = [ClassWiseEmbeddings]

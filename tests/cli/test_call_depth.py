@@ -11,6 +11,8 @@ import torch
 
 from wsl_toolkit.cli import main
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 MOST = 6
 
 

@@ -15,8 +15,6 @@ from click.testing import CliRunner, Result
 from wsl_toolkit import train
 from wsl_toolkit.cli import main
 
-pytestmark = pytest.mark.usefixtures("small_pictures")
-
 BASE = ["run", "--estimator", "ppl", "--generator", "mcl-skewed"]
 
 
