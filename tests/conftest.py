@@ -19,6 +19,7 @@ from tests.changing_plugin import ChangingPlugin
 from wsl_toolkit.runs.tracking import database as tracking_database
 
 MLFLOW_FILLS = tracking_database._fill
+SMALL_PICTURES = {"figure.constrained_layout.use": False, "figure.dpi": 60}
 DATA_DIR = pytest.StashKey[Path | None]()
 LONGEST_FIRST = (
     "faults/test_stores.py",
@@ -181,26 +182,14 @@ def fresh_database(tmp_path: Path, fresh_database_in: Callable[[Path], None]) ->
 
 
 @pytest.fixture(scope="module")
-def blank_pictures() -> Iterator[Callable[..., None]]:
-    """Have matplotlib leave pictures blank in tests that do not look at them: drawing is two thirds of a short run.
+def small_pictures() -> Iterator[None]:
+    """Draw pictures small and without arranging them, in tests that do not look at them: a good part of a short run."""
+    from wsl_toolkit.system.figure_style import STYLE
 
-    Everything else is done, from our own code that makes a figure to the file that is stored. tests/runs/test_run.py,
-    tests/studies/report and the tests of each kind of picture draw them.
-    """
-    from matplotlib.figure import Figure
-
-    draw = Figure.draw
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "draw", lambda figure, renderer: None)
-        yield draw
-
-
-@pytest.fixture
-def drawn_pictures(blank_pictures: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a test that looks at one after all."""
-    from matplotlib.figure import Figure
-
-    monkeypatch.setattr(Figure, "draw", blank_pictures)
+        for name, value in SMALL_PICTURES.items():
+            patch.setitem(STYLE, name, value)
+        yield
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from wsl_toolkit.errors import ConfigError, DataError, InterruptedRunError, Plug
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.training.config import Training
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 GENERATOR = {"name": "mcl-skewed", "alpha": 0.7}
 FLAGS = ["--dataset", "digits", "--generator", "mcl-skewed", "--generator-alpha", "0.7"]
@@ -177,7 +177,6 @@ def test_data_that_was_given_as_an_object_is_resumed_from_python_alone(
 # ---------------------------------------------------------------------------------------------------------- the result
 
 
-@pytest.mark.usefixtures("drawn_pictures")
 def test_the_result_tells_all_of_it(digits: wsl.Data, tmp_path: Path) -> None:
     result = wsl.train(digits, estimator="ppl", generator=GENERATOR, epochs=2)
     assert list(result.history["epoch"]) == [1, 2]

@@ -15,7 +15,7 @@ import wsl_toolkit as wsl
 from wsl_toolkit.cli import main
 from wsl_toolkit.errors import ConfigError, DataError
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 PARTS: dict[str, Any] = {
     "name": "tiny",
@@ -62,7 +62,6 @@ def test_a_study_is_described_by_parts_a_dict_objects_or_a_file(here: Path) -> N
     assert "1 settings x 2 methods, 2 trials" in repr(by_parts)
 
 
-@pytest.mark.usefixtures("drawn_pictures")
 def test_it_is_run_in_parts_shared_with_the_command_and_never_done_twice(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,6 @@ import torch
 
 from wsl_toolkit.cli import main
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 MOST = 6
 
 

@@ -11,7 +11,7 @@ from fault_tools import wsl_here
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _blank_pictures(blank_pictures: None) -> None:
+def _small_pictures(small_pictures: None) -> None:
     """Nothing here looks at a picture."""
 
 

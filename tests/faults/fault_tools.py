@@ -14,6 +14,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import SMALL_PICTURES
 from wsl_toolkit.runs.folder import RunFolder, all_folders
 from wsl_toolkit.training.checkpoints import read
 
@@ -42,7 +43,8 @@ def _become(
 ) -> None:
     """Turn a forked process into one with its own directory, environment and output, then work."""
     import torch
-    from matplotlib.figure import Figure
+
+    from wsl_toolkit.system.figure_style import STYLE
 
     handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(handle, 1)
@@ -51,7 +53,7 @@ def _become(
     os.environ.update(env)
     os.chdir(cwd)
     torch.set_num_threads(1)
-    Figure.draw = lambda figure, renderer: None  # nobody looks at its pictures
+    STYLE.update(SMALL_PICTURES)
     call(*arguments)
 
 

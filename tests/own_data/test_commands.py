@@ -11,7 +11,7 @@ import pytest
 
 from tests.own_data.conftest import CLASSES, ZOO
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 QUICK = ("--epochs", 15, "--quiet")
 

@@ -28,7 +28,7 @@ from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs import loading
 from wsl_toolkit.runs.folder import find_folder
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 LINEAR = ("--estimator", "cc", "--backbone", "linear", "--epochs", 2, "--lr", 0.1, "--weight-decay", 0)
 QUIET = ("--quiet", "--no-track")

@@ -20,7 +20,7 @@ import pytest
 
 from tests.own_data.conftest import CLASSES, ZOO, Wsl, write_csv, zoo_rows
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 FEATURES = ["poids (kg)", "taille", "pelage"]
 
@@ -112,7 +112,6 @@ def test_no_row_of_the_data_is_in_the_model_unless_asked(wsl, zoo):
     assert any(repr(cell) in numbers for row in shown for cell in row)
 
 
-@pytest.mark.usefixtures("drawn_pictures")
 def test_the_store_has_the_metrics_the_classes_what_was_tried_and_a_calibration_picture(wsl, tmp_path):
     import mlflow
 

@@ -20,7 +20,7 @@ from wsl_toolkit.own_data.audit.report import best_estimator
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.system.random_streams import stream
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 FAST = ("--epochs", 2, "--quiet")
 RUN = ("--dataset-candidates-column", "espèces", "--dataset-label-column", "vérité", "--dataset-id-column", "nom")

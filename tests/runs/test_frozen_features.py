@@ -30,7 +30,7 @@ from wsl_toolkit.studies.jobs import make_job
 from wsl_toolkit.training.config import RunConfig, Training
 from wsl_toolkit.training.features import SEED, load_weights, make_extractor
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 LENET = {"name": "lenet", "frozen": True}
 GENERATOR = {"name": "mcl-skewed", "alpha": 0.7}

@@ -22,7 +22,7 @@ from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 from wsl_toolkit.training.checkpoints import Checkpoints, Place
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 Wsl = Callable[..., Result]
 

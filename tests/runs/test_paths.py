@@ -10,7 +10,7 @@ from wsl_toolkit.runs.tracking import database
 from wsl_toolkit.runs.tracking.outbox import Entry, Outbox, Value
 from wsl_toolkit.runs.tracking.store import Tracker, default_uri
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 NAMES = ["what?", "a%20b", "a#b", "a\nb", "ünï ✓", "100%"]
 

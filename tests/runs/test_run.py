@@ -15,6 +15,8 @@ from click.testing import CliRunner, Result
 from wsl_toolkit import train
 from wsl_toolkit.cli import main
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 BASE = ["run", "--estimator", "ppl", "--generator", "mcl-skewed"]
 
 

@@ -30,7 +30,7 @@ from wsl_toolkit.studies.store import Results, StudyFolder
 from wsl_toolkit.studies.tracking import KEY, experiment_name
 from wsl_toolkit.studies.worker import TaskWorker
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 STUDY: dict[str, Any] = {
     "name": "bent",

@@ -14,7 +14,7 @@ from wsl_toolkit.cli import main
 from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from wsl_toolkit.studies.parsing import from_dict
 from wsl_toolkit.studies.store import StudyFolder, known_studies
 from wsl_toolkit.studies.tracking import StudyOutbox, experiment_name
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
+pytestmark = pytest.mark.usefixtures("small_pictures")
 
 Run = Callable[..., list[CellState]]
 

@@ -26,8 +26,6 @@ from wsl_toolkit.training.config import AUGMENTATIONS, Training
 from wsl_toolkit.training.train import TrainingJob, train, why_never_stacked
 from wsl_toolkit.training.trial_checkpoints import TrialCheckpoints
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 REGISTRY = load_plugins().registry
 SHORT = Training(epochs=3, batch_size=64, lr=0.05, device="cpu", validation=0.1, augmentation="weak")
 

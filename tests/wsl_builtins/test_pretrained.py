@@ -24,8 +24,6 @@ from wsl_toolkit.data.dataset import Scaler
 from wsl_toolkit.errors import ConfigError, DataError, WslError
 from wsl_toolkit.networks import Pixels, fill, read_weights
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 SMALL = "squeezenet1_1"
 """Five megabytes, and a head that is a convolution."""
 

@@ -16,6 +16,8 @@ from wsl_toolkit.studies.report.build import Report, as_plain, as_text, build_re
 from wsl_toolkit.studies.report.statistics import estimate
 from wsl_toolkit.studies.report.tables import Table, by_seed
 
+pytestmark = pytest.mark.usefixtures("small_pictures")
+
 HEADER = "source,protocol,dataset,method,test_accuracy_percent,standard_deviation\n"
 
 
