@@ -189,16 +189,45 @@ class AskedBetweenEpochs(JobListener):
             self.stop.signal = signal.SIGTERM
 
 
+class AskedWhileAgreeing(Ranks):
+    """Ranks of which one gets a signal while all of them find out whether one has come."""
+
+    def __init__(self, ranks: Ranks, stop: StopRequest, who: int) -> None:
+        super().__init__(ranks.rank, ranks.count)
+        self.stop = stop
+        self.rounds = 0 if ranks.rank == who else None
+
+    def largest(self, number: int) -> int:
+        found = super().largest(number)
+        if self.rounds is not None:
+            self.rounds += 1
+            if self.rounds == 3:
+                self.stop.signal = signal.SIGTERM
+        return found
+
+
+def asked_while_agreeing(ranks: Ranks, who: int) -> str:
+    """What ends a training that one rank alone was asked to stop before its third epoch, when it had just answered."""
+    stop = StopRequest()
+    return ended_by(AskedWhileAgreeing(ranks, stop, who), stop, JobListener())
+
+
 def asked_between_epochs(ranks: Ranks, who: int) -> str:
     """What ends a training that one rank alone was asked to stop between two epochs."""
-    stop, registry = StopRequest(), load_plugins().registry
+    stop = StopRequest()
+    return ended_by(ranks, stop, AskedBetweenEpochs(stop) if ranks.rank == who else JobListener())
+
+
+def ended_by(ranks: Ranks, stop: StopRequest, listener: JobListener) -> str:
+    """What ends a training."""
+    registry = load_plugins().registry
     job = TrainingJob(
         problem=small_problem(),
         estimator=registry.create("estimator", "ppl", {}),
         backbone=registry.create("backbone", "linear", {}),
         training=Training(epochs=5, batch_size=16, device="cpu"),
         seed=0,
-        listener=AskedBetweenEpochs(stop) if ranks.rank == who else JobListener(),
+        listener=listener,
     )
     try:
         train([job], stop=stop, ranks=ranks)
@@ -211,6 +240,9 @@ def asked_between_epochs(ranks: Ranks, who: int) -> str:
 def test_ranks_that_hear_of_a_stop_at_different_moments_stop_together(who: int, tmp_path: Path) -> None:
     said = on_ranks(2, tmp_path, asked_between_epochs, who)
     assert said == ["stopped by SIGTERM at epoch 2 of 5"] * 2
+    # The third round comes after two epochs; the first step of the next one carries the wish to all.
+    said = on_ranks(2, tmp_path, asked_while_agreeing, who)
+    assert said == ["stopped by SIGTERM at epoch 2, step 1 of 5"] * 2
 
 
 def gone_on(ranks: Ranks | None, state: dict[str, Any]) -> dict[str, Any]:

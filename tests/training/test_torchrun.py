@@ -20,7 +20,7 @@ from wsl_toolkit.training.checkpoints import read
 
 pytestmark = pytest.mark.system
 
-RUN = ["run", "--estimator", "ppl", "--generator", "mcl-skewed", "--epochs", "12"]
+RUN = ["run", "--estimator", "ppl", "--generator", "mcl-skewed", "--epochs", "30"]
 RUN += ["--batch-size", "32", "--checkpoint-every", "1"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 CLOSE = {"rtol": 1e-3, "atol": 1e-4}

@@ -180,10 +180,14 @@ class Team:
 
     def is_stopped(self, stop: StopRequest) -> bool:
         """Return whether somebody asked for a stop; of several ranks all know it, whichever of them was asked."""
-        if self.ranks is not None:
-            # A signal reaches ranks at different moments: one that left here alone would wait for the others for ever.
-            stop.signal = self.ranks.largest(stop.signal or 0) or None
-        return stop()
+        if self.ranks is None:
+            return stop()
+        # A signal reaches ranks at different moments: one that left here alone would wait for the others for ever. One
+        # that comes while they agree is not forgotten, and counts the next time.
+        heard = self.ranks.largest(stop.signal or 0)
+        if heard:
+            stop.signal = heard
+        return heard > 0
 
     def end(self, stop: StopRequest) -> None:
         """Save those that were interrupted, and grant the request to stop."""
