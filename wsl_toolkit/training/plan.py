@@ -39,7 +39,7 @@ class ExecutionPlan:
     prefetch: bool = False
     """A second thread gathers the next examples while these are trained on; no bit depends on it."""
     flush_denormals: bool = False
-    """Numbers below 1.2e-38 count as 0: processors take a hundred times as long over them."""
+    """Numbers below 1.2e-38 count as 0: processors take many times as long over them."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, to be saved with the run."""
