@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.harness import Row, Section, measure, ratio
 from benchmarks.problems import Synthetic
-from benchmarks.stacked import _members
+from benchmarks.stacked import grid_members
 from wsl_toolkit import losses
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.stacking import Stack
@@ -61,7 +61,12 @@ def small_numbers(n: int, rounds: int) -> Section:
     rows, details = [], {}
     for method in ("ppl", "cc"):
         kept, flushed = (
-            Stack([_with_plan(member, flush_denormals=flush) for member in _members(problem, "linear", method, seed=0)])
+            Stack(
+                [
+                    _with_plan(member, flush_denormals=flush)
+                    for member in grid_members(problem, "linear", method, seed=0)
+                ]
+            )
             for flush in (False, True)
         )
         seconds = measure({"kept": kept.train_epoch, "flushed": flushed.train_epoch}, rounds)

@@ -91,7 +91,7 @@ def grid(n: int, rounds: int) -> Section:
     problem = Synthetic.draw(n, (784,), 10)
     rows, details = [], {}
     for method in ("ppl", "proden", "cc"):
-        alone, together = (_members(problem, "linear", method, seed=0) for _ in range(2))
+        alone, together = (grid_members(problem, "linear", method, seed=0) for _ in range(2))
         seconds = measure({"one by one": _each(alone), "stacked": Stack(together).train_epoch}, rounds)
         rows.append(Row.of(f"36 linear models, {method}", ratio(seconds, "one by one", "stacked"), at_least=8))
         details[method] = seconds
@@ -102,7 +102,7 @@ def grid(n: int, rounds: int) -> Section:
 def seeds(n: int, rounds: int) -> Section:
     """The grid for five seeds, each with its own inputs, sets, order and initialisation; then seeds alone."""
     problems = [Synthetic.draw(n, (784,), 10, seed) for seed in range(5)]
-    together = [m for seed, problem in enumerate(problems) for m in _members(problem, "linear", "ppl", seed)]
+    together = [m for seed, problem in enumerate(problems) for m in grid_members(problem, "linear", "ppl", seed)]
     alone = [trainer(problem, "linear", estimator("ppl"), seed=seed) for seed, problem in enumerate(problems)]
     seconds = measure({"five": _each(alone), "all": _grouped(together)}, rounds)
     first = Row.of("180 linear models, ppl (36 × 5 seeds)", ratio(seconds, "five", "all", times=36), at_least=7)
@@ -122,7 +122,7 @@ def seeds(n: int, rounds: int) -> Section:
 def perceptron(rounds: int) -> Section:
     """A network large enough to keep the processor busy alone: the toolkit must notice."""
     problem = Synthetic.draw(3_072, (784,), 10)
-    alone, automatic, forced = (_members(problem, "mlp", "ppl", seed=0)[:6] for _ in range(3))
+    alone, automatic, forced = (grid_members(problem, "mlp", "ppl", seed=0)[:6] for _ in range(3))
     decided = group(automatic)
     seconds = measure(
         {
@@ -164,7 +164,7 @@ def growth(n: int, rounds: int) -> Section:
     )
 
 
-def _members(problem: Synthetic, network: str, method: str, seed: int) -> list[Trainer]:
+def grid_members(problem: Synthetic, network: str, method: str, seed: int) -> list[Trainer]:
     return [trainer(problem, network, estimator(method), lr=lr, weight_decay=wd, seed=seed) for lr, wd in GRID]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import mutations
 import numpy as np
 import torch
@@ -118,14 +119,16 @@ def _mutate_safetensors(path: Path) -> Callable[[random.Random], bytes]:
 def _own_records(folder: Path) -> Iterator[Target]:
     """What the toolkit wrote itself, and reads again after a failing disk."""
     registry = load_plugins().registry
-    model = folder / "model.safetensors"
-    yield Target(
-        name="model",
-        suffix=".safetensors",
-        samples=(_model(model),),
-        parse=lambda path: Model.load(path, registry).probabilities(torch.zeros(2, 4)),
-        mutate=_mutate_safetensors(model),
-    )
+    for name, made in (("model", _linear()), ("model that is an average", _average())):
+        model = folder / f"{name}.safetensors"
+        made.save(model)
+        yield Target(
+            name=name,
+            suffix=".safetensors",
+            samples=(model.read_bytes(),),
+            parse=lambda path: Model.load(path, registry).probabilities(torch.zeros(2, 4)),
+            mutate=_mutate_safetensors(model),
+        )
     facts = {
         "name": "one", "params": {"seed": 0}, "tags": {"a": "b"}, "status": "KILLED", "started": 5, "message": "gone",
         "inputs": [{"name": "digits", "digest": "0", "context": "training"}], "parent": "two",
@@ -184,15 +187,33 @@ def _study_files() -> Iterator[Target]:
     )
 
 
-def _model(path: Path) -> bytes:
+def _linear() -> Model:
     from wsl_toolkit.own_data import fitting, model_file
 
-    data = small_data(names=True)
+    options, fitted = _fitted(epochs=1, lr=0.1, weight_decay=0.0)
+    return model_file.model_from(fitted, small_data(names=True), fitting.describe(options, fitted))
+
+
+def _average() -> Model:
+    """A linear model and trees, as `wsl fit` puts them together."""
+    from wsl_toolkit.own_data import fitting, model_file, trees
+    from wsl_toolkit.own_data.averaging import AverageChoice, Part
+
+    options, line = _fitted(epochs=1, lr=0.1, weight_decay=0.0)
+    _, forest = _fitted(backbone=(trees.NAME, {}), budget="quick")
+    parts = [Part(choice=each.choice, weight=share, temperature=1.5) for each, share in ((line, 0.75), (forest, 0.25))]
+    choice = AverageChoice(parts=tuple(parts))
+    whole = attrs.evolve(line, choice=choice, network=choice.network([[line.network], [forest.network]]))
+    return model_file.model_from(whole, small_data(names=True), fitting.describe(options, whole))
+
+
+def _fitted(**chosen: Any) -> tuple[Any, Any]:
+    """Options and what they came to on the small data."""
+    from wsl_toolkit.own_data import fitting
+
     registry = load_plugins().registry
-    options = fitting.options_for(registry, estimator=("cc", {}), epochs=1, lr=0.1, weight_decay=0.0)
-    fitted = fitting.fit(data, registry, options, torch.arange(9))
-    model_file.model_from(fitted, data, fitting.describe(options, fitted)).save(path)
-    return path.read_bytes()
+    options = fitting.options_for(registry, estimator=("cc", {}), **chosen)
+    return options, fitting.fit(small_data(names=True), registry, options, torch.arange(9))
 
 
 def _read_run_folder(path: Path, name: str, facts: dict[str, Any]) -> Any:

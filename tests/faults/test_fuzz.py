@@ -29,7 +29,17 @@ NAMES = [
     "matrix .csv",
     "matrix .npy",
 ]
-NAMES += ["partitions", "records", "schema", "model", "run.json", "process.json", "result.json", "a run's config.toml"]
+NAMES += [
+    "partitions",
+    "records",
+    "schema",
+    "model",
+    "model that is an average",
+    "run.json",
+    "process.json",
+    "result.json",
+    "a run's config.toml",
+]
 NAMES += ["study result", "a study's data.json", "a study's held-out.json", "a study's tasks/one.json"]
 NAMES += ["a study's study.toml"]
 NAMES += ["xlsx", "table of annotators", "file of classes", "npz with all arrays", "mat of version 7.3"]
