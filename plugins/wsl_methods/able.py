@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.machinery import (
     AugmentedEstimator,
     contrast,
     no_self,
     projection,
-    restricted,
     target_loss,
     top_candidate,
     uniform,
@@ -91,7 +91,7 @@ class Able(AugmentedEstimator):
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """w from the weak view's probabilities."""
-        return {"confidence": restricted(logits, candidates)}
+        return {"confidence": restricted_softmax(logits, candidates)}
 
 
 ESTIMATORS: list[type[Estimator]] = [Able]

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, restricted, target_loss, top_candidate, uniform, unit
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, target_loss, top_candidate, uniform, unit
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class ClassWiseEmbeddings(AugmentedEstimator):
         old, label = state["prototypes"], top_candidate(logits, candidates)
         seen = of_label(self._embeddings(state["features"], candidates), label)
         moved = unit(old.index_add(0, label, seen.to(old.dtype)))
-        return {"confidence": restricted(logits, candidates), "prototypes": moved}
+        return {"confidence": restricted_softmax(logits, candidates), "prototypes": moved}
 
 
 def of_label(embeddings: Tensor, label: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_methods.machinery import restricted, target_loss, uniform
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import target_loss, uniform
 from wsl_toolkit import Transform, param
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ConformalCleaning(Transform):
                 target_loss(logits, confidence[batch]).mean().backward()
                 optimizer.step()
                 kept = self.cleaned(logits.detach(), sets[batch], scores, epoch)
-                confidence[batch] = restricted(logits, kept)
+                confidence[batch] = restricted_softmax(logits, kept)
         with torch.no_grad():
             logits = torch.cat([model.logits(part) for part in rows.split(ROWS)])
             scores = self._scores(model, rows[calibration], sets[calibration])

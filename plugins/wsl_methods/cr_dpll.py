@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, restricted, target_loss, uniform
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, target_loss, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import cross_entropy, log_not
 
@@ -70,7 +71,7 @@ def geometric_mean(views: tuple[Tensor, ...], members: Tensor) -> Tensor:
     """Return the normalised geometric mean of the views' probabilities on `members`, 0 off them; a constant."""
     import torch
 
-    return restricted(-cross_entropy(torch.stack(views).detach()).mean(0), members)
+    return restricted_softmax(-cross_entropy(torch.stack(views).detach()).mean(0), members)
 
 
 def divergences(target: Tensor, views: tuple[Tensor, ...]) -> Tensor:

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, among, restricted, target_loss
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, among, target_loss
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import cross_entropy, log_set_probability, softmax
 
@@ -107,7 +108,7 @@ class CroSel(AugmentedEstimator):
         import torch
 
         swapped = (f"{own}fixed_view_logits", f"{own}fixed_logits")
-        targets = torch.cat([restricted(state[name], candidates) for name in swapped])
+        targets = torch.cat([restricted_softmax(state[name], candidates) for name in swapped])
         share, partner = state[f"{own}mixed_share"], state[f"{own}mixed_partner"]
         mixed = torch.cat([state[f"{own}mixed_logits"], state[f"{own}mixed_view_logits"]])
         losses = target_loss(mixed, share * targets + (1 - share) * targets[partner])

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.machinery import (
     AugmentedEstimator,
     contrast,
@@ -32,7 +33,6 @@ from wsl_methods.machinery import (
     enqueued,
     no_self,
     projection,
-    restricted,
     target_loss,
     unit,
 )
@@ -121,7 +121,7 @@ def rectified(logits: Tensor, candidates: Tensor) -> Tensor:
     import torch
 
     logits = logits.detach()
-    inside, outside = restricted(logits, candidates), restricted(logits, ~candidates)
+    inside, outside = restricted_softmax(logits, candidates), restricted_softmax(logits, ~candidates)
     # a as a sigmoid of a difference of logarithms, none of which is of a probability that has vanished.
     log_p = torch.log_softmax(logits, dim=-1)
     on = log_set_probability(logits, candidates)

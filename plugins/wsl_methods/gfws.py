@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, among, restricted, target_loss
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, among, target_loss
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import lifted, log_not, softmax
 
@@ -72,7 +73,7 @@ class GeneralFramework(AugmentedEstimator):
         """Both kinds of examples, weighed so that the mean is the sum of their means, and the batch's balance."""
         unlabelled = candidates.all(-1)
         views = (logits, state["view_logits"], state["third_logits"])
-        expected = restricted(state["fixed_logits"], candidates)
+        expected = restricted_softmax(state["fixed_logits"], candidates)
         told = -log_not(logits).masked_fill(candidates, 0.0).sum(-1)
         told = told + sum(target_loss(view, expected) for view in views) / len(views)
         guess = self._aligned(unlabelled, state)

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, among, restricted, target_loss, uniform
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, among, target_loss, uniform
 from wsl_methods.solar import rank_within
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import confined
@@ -119,7 +120,7 @@ class HeadAndTail(AugmentedEstimator):
         import torch
 
         old = state["confidence"]
-        said = restricted(state["tail_logits"], candidates).to(old.dtype)
+        said = restricted_softmax(state["tail_logits"], candidates).to(old.dtype)
         return {"confidence": torch.lerp(old, said, self.confidence_rate)}
 
     def after_epoch(self, candidates: Tensor, state: State) -> State:

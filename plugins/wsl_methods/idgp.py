@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.cr_dpll import all_views, divergences
-from wsl_methods.machinery import AugmentedEstimator, one_hot, restricted, target_loss, top_candidate, uniform
+from wsl_methods.machinery import AugmentedEstimator, one_hot, target_loss, top_candidate, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import lifted
 
@@ -85,7 +86,7 @@ class Decompositional(AugmentedEstimator):
         own = target_loss(views, confidence).sum(0)
         own_chance = bernoulli(twins, chance).sum((0, -1))
         odds = target_loss(views, twin_odds(twins, confidence, candidates)).sum(0)
-        likely = restricted(views, candidates.expand_as(views))
+        likely = restricted_softmax(views, candidates.expand_as(views))
         # log(1 - q) = log σ(-g) and log q = log σ(g).
         taught = (likely * torch.nn.functional.softplus(twins) + bernoulli(twins, candidates.to(twins))).sum((0, -1))
         matched = torch.xlogy(chance, chance) + chance * torch.nn.functional.softplus(-raw_twins)
@@ -105,7 +106,7 @@ class Decompositional(AugmentedEstimator):
         import torch
 
         chance = torch.sigmoid(lifted(state["twin_logits"].detach()) / self.chance_temperature) * candidates
-        return {"confidence": restricted(logits / self.label_temperature, candidates), "chance": chance}
+        return {"confidence": restricted_softmax(logits / self.label_temperature, candidates), "chance": chance}
 
 
 def twin_views(state: State) -> Tensor:
@@ -118,7 +119,7 @@ def twin_views(state: State) -> Tensor:
 def twin_odds(twins: Tensor, confidence: Tensor, candidates: Tensor) -> Tensor:
     """Return c of every view, a constant: the odds (1 - q̃)/q̃ = exp(-g̃) normalised on the candidates."""
     pseudo = one_hot(top_candidate(confidence, candidates), twins)
-    return restricted((2 * pseudo - 1) * twins, candidates.expand_as(twins))
+    return restricted_softmax((2 * pseudo - 1) * twins, candidates.expand_as(twins))
 
 
 def bernoulli(logits: Tensor, target: Tensor) -> Tensor:

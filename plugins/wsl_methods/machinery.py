@@ -81,14 +81,6 @@ def target_loss(logits: Tensor, target: Tensor) -> Tensor:
     return (target * cross_entropy(logits)).sum(-1)
 
 
-def restricted(logits: Tensor, members: Tensor) -> Tensor:
-    """Return p_j / Σ_{k∈members} p_k on `members` and 0 off them, a constant; rows without members are 0."""
-    from wsl_toolkit.losses import confined, softmax
-
-    weights = softmax(confined(logits.detach(), members))
-    return weights * members.to(weights.dtype)
-
-
 def uniform(candidates: Tensor) -> Tensor:
     """Return 1/|s| on the candidates."""
     return candidates / candidates.sum(-1, keepdim=True)

@@ -22,17 +22,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.cr_dpll import divergences
-from wsl_methods.machinery import (
-    AugmentedEstimator,
-    followed,
-    projection,
-    restricted,
-    target_loss,
-    top_candidate,
-    uniform,
-    unit,
-)
+from wsl_methods.machinery import AugmentedEstimator, followed, projection, target_loss, top_candidate, uniform, unit
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 
 if TYPE_CHECKING:
@@ -102,7 +94,7 @@ class Papi(AugmentedEstimator):
 
     def _moved(self, candidates: Tensor, state: State) -> Tensor:
         decay = self._decay(self.target_decay, state)
-        return decay * state["target"] + (1 - decay) * restricted(state["fixed_logits"], candidates)
+        return decay * state["target"] + (1 - decay) * restricted_softmax(state["fixed_logits"], candidates)
 
     def _decay(self, ends: tuple[float, ...], state: State) -> Tensor:
         """Return what falls from the first to the second end over the ramp, which begins in the second epoch."""

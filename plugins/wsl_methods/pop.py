@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import AugmentedEstimator, restricted, target_loss, uniform
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, target_loss, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ProgressivePurification(AugmentedEstimator):
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """w from the weak view's probabilities on what is left of the set."""
-        return {"confidence": restricted(logits, state["members"])}
+        return {"confidence": restricted_softmax(logits, state["members"])}
 
     def after_epoch(self, candidates: Tensor, state: State) -> State:
         """Remember the confidences, and purify if it is time."""

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.cr_dpll import divergences, geometric_mean
-from wsl_methods.machinery import AugmentedEstimator, restricted, target_loss, uniform
+from wsl_methods.machinery import AugmentedEstimator, target_loss, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import lifted, log_not
 
@@ -109,7 +110,7 @@ class Confident(Estimator):
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """r = p normalised on the candidates."""
-        return {"confidence": restricted(logits, candidates)}
+        return {"confidence": restricted_softmax(logits, candidates)}
 
 
 @attrs.frozen(kw_only=True)

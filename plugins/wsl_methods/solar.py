@@ -28,16 +28,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import (
-    AugmentedEstimator,
-    among,
-    empty_queue,
-    enqueued,
-    restricted,
-    target_loss,
-    top_candidate,
-    uniform,
-)
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import AugmentedEstimator, among, empty_queue, enqueued, target_loss, top_candidate, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import log_set_probability, softmax
 
@@ -159,7 +151,7 @@ class Solar(AugmentedEstimator):
 
 def masses(logits: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     """Return p normalised on each set, [B, K], and the logarithm of what it was divided by, [B]; constants."""
-    return restricted(logits, candidates), log_set_probability(logits.detach(), candidates)
+    return restricted_softmax(logits, candidates), log_set_probability(logits.detach(), candidates)
 
 
 def sinkhorn(

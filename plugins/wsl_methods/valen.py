@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import attrs
 
-from wsl_methods.machinery import restricted, target_loss, uniform
+from wsl_builtins.estimators.shared import restricted_softmax
+from wsl_methods.machinery import target_loss, uniform
 from wsl_toolkit import Estimator, Kind, Setting, State, param
 from wsl_toolkit.losses import lifted
 
@@ -110,7 +111,7 @@ class Valen(Estimator):
         """o from the classifier; d' from the sample that the loss was computed with, in the warm-up from o."""
         import torch
 
-        confidence = restricted(logits, candidates)
+        confidence = restricted_softmax(logits, candidates)
         sample = drawn(lifted(state["twin_logits"]), candidates, state) * candidates
         sample = sample / sample.sum(-1, keepdim=True)
         # The classifier's part is what it was when the loss was computed.

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.cr_dpll import ConsistencyRegularised
-from wsl_methods.machinery import no_self, restricted
+from wsl_methods.machinery import no_self
 from wsl_toolkit import Estimator, State, param
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class SpectralContrast(ConsistencyRegularised):
         """r from the weak view, or from all."""
         if self.confidences == "views":
             return super().update(logits, candidates, state)
-        return {"confidence": restricted(logits, candidates)}
+        return {"confidence": restricted_softmax(logits, candidates)}
 
 
 def shortened(vectors: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from machinery_batches import B, K, made, matches, probabilities
 
+from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_methods.cr_dpll import ConsistencyRegularised
 from wsl_methods.crosel import CroSel
 from wsl_methods.fredis import Fredis
 from wsl_methods.gfws import GeneralFramework
 from wsl_methods.idgp import Decompositional
-from wsl_methods.machinery import restricted
 from wsl_methods.pop import ProgressivePurification
 from wsl_methods.valen import Valen, drawn
 
@@ -268,7 +268,7 @@ def test_the_expected_label_of_gfws_is_that_over_all_paths_of_the_automaton_of_a
     p, accepted = [0.5, 0.1, 0.3, 0.1], [True, False, True, True]
     mass = sum(p[path] for path in range(4) if accepted[path])
     wanted = [sum(p[path] for path in range(4) if accepted[path] and path == j) / mass for j in range(4)]
-    found = restricted(torch.tensor([p], dtype=torch.float64).log(), torch.tensor([accepted]))
+    found = restricted_softmax(torch.tensor([p], dtype=torch.float64).log(), torch.tensor([accepted]))
     torch.testing.assert_close(found[0], torch.tensor(wanted, dtype=torch.float64))
 
 
