@@ -1,7 +1,7 @@
 """All benchmarks: `make bench`, or `python -m benchmarks [--quick] [--only loop,stacked]`.
 
-A whole run takes about a quarter of an hour on two quiet cores and rewrites the table and the figure in the docs. A
-quick or a partial one prints its numbers and writes nothing.
+A whole run takes about half an hour on two quiet cores and rewrites the table and the figure in the docs. A quick or a
+partial one prints its numbers and writes nothing; with `--write`, a partial one replaces its own sections there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def generator_sections(quick: bool) -> list[Section]:
     default="",
     help="Some of: loop, checks, stacked, methods, generators, label_space, tracking, startup, kernels.",
 )
-def main(quick: bool, only: str) -> None:
+@click.option(
+    "--write", is_flag=True, help="With --only: replace these sections in the results, the table and the figure."
+)
+def main(quick: bool, only: str, write: bool) -> None:
     """Measure, print, and (for a whole run) write results, table and figure."""
     from benchmarks import checks, kernels, label_space, loop, methods, report, stacked, startup, tracking
 
@@ -63,9 +66,13 @@ def main(quick: bool, only: str) -> None:
         for section in parts[name](quick):
             click.echo(report.text(section) + "\n")
             sections.append(section)
-    if not quick and not only:
-        report.write(sections, facts)
-        click.echo(f"Written: {report.RESULTS.name}, the table in {report.PAGE.name}, {report.FIGURE.name}.")
+    if not quick and (write or not only):
+        report.write(sections, facts, all_of_them=not only)
+        if "methods" in chosen:
+            methods.write(sections, facts)
+        costs = (methods.RESULTS.name,) if "methods" in chosen else ()
+        written = (report.RESULTS.name, *costs, f"the table in {report.PAGE.name}", report.FIGURE.name)
+        click.echo(f"Written: {', '.join(written)}.")
 
 
 if __name__ == "__main__":

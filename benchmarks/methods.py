@@ -1,14 +1,18 @@
 """What an epoch of every method costs, relative to `ppl`: the same network, examples and batches for all.
 
-`python -m benchmarks.methods NAME …` prints it of some methods, and writes nothing.
+`python -m benchmarks.methods` measures all methods and writes `benchmarks/methods.json`, of which the leaderboard's
+costs are made; so does a whole run of all benchmarks. `python -m benchmarks.methods NAME …` prints the costs of some
+methods, and writes nothing.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
 import click
 import torch
 
@@ -18,11 +22,14 @@ from benchmarks.problems import LR, MOMENTUM, WEIGHT_DECAY, Synthetic, backbone
 from wsl_toolkit.components import Estimator
 from wsl_toolkit.parameters import parameters_of
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.system.files import write_atomically
 from wsl_toolkit.training.optimisers import make_optimizer
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.trainer import Trainer
 
+RESULTS = report.ROOT / "benchmarks" / "methods.json"
+TITLE = "Cost of methods"
 BATCH = 100
 REFERENCE = "ppl"
 SIZES = {"linear": (5_000, (48,), 23), "mlp": (5_000, (784,), 10)}
@@ -48,7 +55,7 @@ def compare(network: str, rounds: int, scale: float, names: Sequence[str] = ()) 
         "Methods that can be stacked cost less in studies."
     )
     return Section(
-        title=f"Cost of methods, {network}",
+        title=f"{TITLE}, {network}",
         note=note,
         rows=tuple(sorted(rows, key=lambda row: row.median)),
         details=seconds,
@@ -87,13 +94,25 @@ def epoch_of(problem: Synthetic, network: str, name: str) -> Callable[[], Any]:
     return lambda: list(trainer.epochs(trainer.epoch + 1))
 
 
+def write(sections: Sequence[Section], facts: dict[str, Any]) -> None:
+    """Write the costs that are among some sections, and what was measured on."""
+    costs = [attrs.asdict(section) for section in sections if section.title.startswith(TITLE)]
+    write_atomically(RESULTS, json.dumps({"machine": facts, "sections": costs}, indent=1, ensure_ascii=False) + "\n")
+
+
 @click.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(min=1), help="Epochs of each.")
 def main(names: tuple[str, ...], rounds: int) -> None:
-    """Print what an epoch of some methods costs, relative to ppl."""
+    """Print what an epoch of some methods costs, relative to ppl; of all methods, and write it, if none is named."""
+    facts = report.machine()
+    found = []
     for network in SIZES:
-        click.echo(report.text(compare(network, rounds, 1.0, names)) + "\n")
+        found.append(compare(network, rounds, 1.0, names))
+        click.echo(report.text(found[-1]) + "\n")
+    if not names:
+        write(found, facts)
+        click.echo(f"Written: {RESULTS.name}.")
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def machine() -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "load_average": round(os.getloadavg()[0], 2),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
 
 
@@ -64,16 +66,13 @@ def _verdict(row: Row) -> str:
     return "" if row.met is None else f"   target {row.target}: {'met' if row.met else 'MISSED'}"
 
 
-def markdown(sections: Sequence[Section], facts: dict[str, Any]) -> str:
-    """Return all sections as tables."""
-    lines = [
-        f"{facts['processor']}, {facts['cores']} cores, {facts['memory_gb']} GB, {facts['system']}, "
-        f"Python {facts['python']}, torch {facts['torch']}; load average at the start {facts['load_average']}.",
-        "",
-    ]
-    said = ""
-    for section in sections:
+def markdown(measured: Sequence[Measured]) -> str:
+    """Return all sections as tables, each below the machine and the version that it was measured with."""
+    lines, said, where = [], "", ""
+    for section, facts in ((each.section, each.machine) for each in measured):
         lines += [f"### {section.title}", ""]
+        if where != (where := _where(facts)):
+            lines += [where, ""]
         if section.note != said:
             lines += [section.note, ""]
             said = section.note
@@ -85,17 +84,64 @@ def markdown(sections: Sequence[Section], facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write(sections: Sequence[Section], facts: dict[str, Any]) -> None:
-    """Write the results, the table between its marks, and the figure."""
+def _where(facts: Mapping[str, Any]) -> str:
+    """Return in a sentence where sections were measured."""
+    return (
+        f"{facts['processor']}, {facts['cores']} cores, {facts['memory_gb']} GB, {facts['system']}, "
+        f"Python {facts['python']}, torch {facts['torch']}; load average at the start {facts['load_average']}, "
+        f"{facts.get('date', 'an earlier version of the toolkit')}."
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Measured:
+    """A section, and the machine that it was measured on."""
+
+    section: Section
+    machine: dict[str, Any]
+
+
+def kept() -> list[Measured]:
+    """Return what was measured before."""
+    if not RESULTS.exists():
+        return []
+    found = []
+    for values in json.loads(RESULTS.read_text(encoding="utf-8"))["sections"]:
+        machine = values.pop("machine")
+        rows = tuple(Row(**row) for row in values.pop("rows"))
+        found.append(Measured(section=Section(rows=rows, **values), machine=machine))
+    return found
+
+
+def write(sections: Sequence[Section], facts: dict[str, Any], *, all_of_them: bool = True) -> None:
+    """Write the results, the table between its marks, and the figure; of some sections, beside those kept."""
     from wsl_toolkit.system.files import write_atomically
 
-    results = {"machine": facts, "sections": [attrs.asdict(section) for section in sections]}
+    measured = [Measured(section=section, machine=facts) for section in sections]
+    if not all_of_them:
+        measured = _together(kept(), measured)
+    results = {"sections": [{**attrs.asdict(each.section), "machine": each.machine} for each in measured]}
     write_atomically(RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     after = rest.partition(END)[2]
-    write_atomically(PAGE, f"{before}{BEGIN}\n\n{markdown(sections, facts)}\n{END}{after}")
-    draw(sections)
+    write_atomically(PAGE, f"{before}{BEGIN}\n\n{markdown(measured)}\n{END}{after}")
+    draw([each.section for each in measured])
+
+
+def _together(before: Sequence[Measured], new: Sequence[Measured]) -> list[Measured]:
+    """Return sections in the place of those of the same title; a new one follows the one measured before it."""
+    found, fresh = list(before), {each.section.title: each for each in new}
+    place = len(found)
+    for title, each in fresh.items():
+        titles = [old.section.title for old in found]
+        if title in titles:
+            place = titles.index(title)
+            found[place] = each
+        else:
+            found.insert(place + 1, each)
+        place = [old.section.title for old in found].index(title)
+    return found
 
 
 def draw(sections: Sequence[Section], path: Path = FIGURE) -> None:

@@ -4,7 +4,7 @@
 
 For each table, and again after a tenth of its sets were exchanged for sets of the same size that miss the truth, the
 labels are cleaned out of fold (`--budget quick`), and the wrong ones among the first tenth of each list are counted: by
-the lists `review`, `ambiguous` and `suspicious`, by confidence alone, and by p_y = confidence × candidates_probability,
+the lists `ambiguous` and `suspicious`, by confidence alone, and by p_y = confidence × candidates_probability,
 which was the ranking before. True labels are used to count, and for nothing else.
 """
 
@@ -32,7 +32,7 @@ RESULTS, PAGE = HERE / "review.json", HERE.parent / "docs" / "own-data.md"
 BEGIN, END = "<!-- generated: review -->", "<!-- end of generated -->"
 NAMES = ("digits", "patients", "clusters", "lost", "MSRCv2", "BirdSong")
 CORRUPTED = 0.1
-LISTS = ("review", "ambiguous", "suspicious", "confidence alone", "as before")
+LISTS = ("ambiguous", "suspicious", "confidence alone", "as before")
 
 
 def corrupted(data: Data, share: float = CORRUPTED, seed: int = 0) -> Data:
@@ -55,7 +55,6 @@ def orders(found: cleaning.Cleaned) -> dict[str, Tensor]:
     """Return the examples in the order of each list."""
     sure = found.confidence.double()
     return {
-        "review": found.review.overall.argsort(),
         "ambiguous": found.review.ambiguous.argsort(),
         "suspicious": found.review.suspicious.argsort(),
         "confidence alone": torch.argsort(sure, stable=True),

@@ -2,22 +2,17 @@
 
 Run as `python docs/generate_leaderboard.py [DIRECTORY]`: the `wsl-runs` of `wsl study run leaderboard` and
 `wsl study run leaderboard-aa`, carried out whole or in part. The text around the tables stays as it is. The costs are
-those of the last whole run of `make bench`.
-
-`python docs/generate_leaderboard.py later [DIRECTORY]` leaves the tables alone, and writes those of the methods that
-they do not have yet, as far as they were run.
+those of the last `python -m benchmarks.methods` or `make bench`; `python docs/generate_leaderboard.py costs` writes
+them alone.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import attrs
 
 from wsl_toolkit.plugins import load_plugins
 from wsl_toolkit.studies.cells import CellState
@@ -36,50 +31,33 @@ from wsl_toolkit.system.files import write_atomically
 HERE = Path(__file__).parent
 PAGE = HERE / "leaderboard.md"
 BESIDE = HERE / "leaderboard"
-RESULTS = HERE.parent / "benchmarks" / "results.json"
+COSTS = HERE.parent / "benchmarks" / "methods.json"
 COLUMNS = ("lost", "MSRCv2", "BirdSong", "MNIST, `mcl-skewed`", "MNIST, `flip-instance`")
 STUDIES = {"leaderboard": "", "leaderboard-aa": "-aa"}
+REFERENCE = "supervised"
+"""How the label of the method begins that sees true labels and does not compete."""
 
 
 def main(home: Path) -> None:
     """Write everything anew."""
     text = PAGE.read_text(encoding="utf-8")
+    by_rule = []
     for name, ending in STUDIES.items():
         study = read_study(name)
         states = study_states(study, StudyFolder(home, name), load_plugins().registry)
         found = ranking(study, states)
         write_files(states, found, ending)
-        text = put(text, name, f"{accuracy_table(study, states, found)}\n\n{ranks(found)}")
+        parts = (accuracy_table(study, states, found), leaders(study, states), ranks(found))
+        text = put(text, name, "\n\n".join(parts))
         text = put(text, f"{name} missing", missing(study, states))
+        by_rule.append(states)
+    text = put(text, "agreement", agreement(*by_rule))
     write_atomically(PAGE, put(text, "cost", cost_table()))
 
 
-def later(home: Path) -> None:
-    """Write the tables of methods that came after the leaderboard was run."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, ending in STUDIES.items():
-        with (BESIDE / f"trials{ending}.csv").open(encoding="utf-8", newline="") as file:
-            known = {row["method"] for row in csv.DictReader(file)}
-        study = read_study(name)
-        new = attrs.evolve(study, methods=tuple(m for m in study.methods if m.label not in known))
-        states = study_states(new, StudyFolder(home, name), load_plugins().registry)
-        done = [state for state in states if state.done]
-        write_atomically(BESIDE / f"later-trials{ending}.csv", numbers.trials_csv(done))
-        write_atomically(BESIDE / f"later-search{ending}.csv", numbers.search_csv(done))
-        text = put(text, f"later {name}", plain_table(new, states))
-    write_atomically(PAGE, text)
-
-
-def plain_table(study: Study, states: Sequence[CellState]) -> str:
-    """Return a row for each method that has a whole cell, and a column for each setting."""
-    width = len(study.methods)
-    rows = [f"| method | {' | '.join(COLUMNS)} |", f"|---{'|---:' * len(COLUMNS)}|"]
-    for place, method in enumerate(study.methods):
-        own = [states[start + place] for start in range(0, len(states), width)]
-        shown = [estimate(list(by_seed(s, "test/accuracy").values())).show(1, 100) if s.done else "–" for s in own]
-        if any(state.done for state in own):
-            rows.append(f"| {method.label} | {' | '.join(shown)} |")
-    return "\n".join(rows)
+def costs() -> None:
+    """Write the costs alone."""
+    write_atomically(PAGE, put(PAGE.read_text(encoding="utf-8"), "cost", cost_table()))
 
 
 def put(text: str, name: str, part: str) -> str:
@@ -114,24 +92,62 @@ def accuracy_table(study: Study, states: Sequence[CellState], found: Ranking | N
 
 def column(states: Sequence[CellState]) -> list[str]:
     """Return the accuracies of all methods in one setting."""
-    values = {state.cell.method.label: by_seed(state, "test/accuracy") for state in states}
-    compete = {label: seeds for label, seeds in values.items() if seeds and not label.startswith("supervised")}
-    best = best_and_ties(compete)
+    best = best_of(states)
     cells = []
     for state in states:
-        label = state.cell.method.label
-        if not values[label]:
+        values = list(by_seed(state, "test/accuracy").values())
+        if not values:
             cells.append("diverged" if state.done or state.error else "–")
             continue
-        shown = estimate(list(values[label].values())).show(1, 100) + shown_trials(state)
-        cells.append(f"**{shown}**" if label in best else shown)
+        shown = estimate(values).show(1, 100) + shown_trials(state)
+        cells.append(f"**{shown}**" if state.cell.method.label in best else shown)
     return cells
+
+
+def best_of(states: Sequence[CellState]) -> set[str]:
+    """Return the best method in one setting, and those that cannot be told from it; the supervised one is no rival."""
+    values = {state.cell.method.label: by_seed(state, "test/accuracy") for state in states}
+    return best_and_ties({label: own for label, own in values.items() if own and not label.startswith(REFERENCE)})
+
+
+def leaders(study: Study, states: Sequence[CellState]) -> str:
+    """Return a line for each setting: its best method, and how many cannot be told from it."""
+    width = len(study.methods)
+    lines = []
+    for place, setting in zip(range(0, len(states), width), COLUMNS, strict=True):
+        own = states[place : place + width]
+        best = best_of(own)
+        mean = {s.cell.method.label: mean_accuracy(s) for s in own if s.cell.method.label in best}
+        order = sorted(mean, key=lambda label: -mean[label])
+        if order:
+            others = f"; not told from it: {', '.join(order[1:])}" if order[1:] else ""
+            lines.append(f"* {setting}: {order[0]} is first{others}.")
+    return "\n".join(lines) or "No setting has a result yet."
+
+
+def mean_accuracy(state: CellState) -> float:
+    """Return the mean test accuracy of a cell's trials."""
+    return estimate(list(by_seed(state, "test/accuracy").values())).mean
+
+
+def agreement(covering: Sequence[CellState], approximated: Sequence[CellState]) -> str:
+    """Return in how many cells both rules choose the same point, and whose choice predicts better in the others."""
+    pairs = [(one, other) for one, other in zip(covering, approximated, strict=True) if one.finished and other.finished]
+    differ = [(one, other) for one, other in pairs if one.points != other.points]
+    counted = [pair for pair in differ if not pair[0].cell.method.label.startswith(REFERENCE)]
+    gains = [mean_accuracy(one) - mean_accuracy(other) for one, other in counted]
+    one_better, other_better = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    return (
+        f"The two rules choose the same point in {len(pairs) - len(differ)} of {len(pairs)} cells. Of the other "
+        f"{len(counted)} without `supervised`, covering rate's choice\npredicts better in {one_better} and "
+        f"approximated accuracy's in {other_better}."
+    )
 
 
 def ranks(found: Ranking | None) -> str:
     """Return what Friedman's test and Nemenyi's difference say."""
-    if found is None:
-        return "Too few settings are complete for ranks."
+    if found is None or found.p_value is None or found.critical_difference is None:
+        return "Too few settings are complete for a test of ranks."
     return (
         f"Ranks over {found.settings} settings, for methods with a result in each: Friedman's test that all are "
         f"equally good gives p = {found.p_value:.2g};\nNemenyi's critical difference is "
@@ -152,19 +168,25 @@ def missing(study: Study, states: Sequence[CellState]) -> str:
 
 
 def cost_table() -> str:
-    """Return the time of an epoch relative to ppl's, with each network, the cheapest first."""
+    """Return how costs were measured, and the time of an epoch relative to ppl's with each network, cheapest first."""
+    found = json.loads(COSTS.read_text(encoding="utf-8"))
     costs: dict[str, dict[str, str]] = {"ppl": {"linear": "1.00", "mlp": "1.00"}}
-    for section in json.loads(RESULTS.read_text(encoding="utf-8"))["sections"]:
-        if section["title"].startswith("Cost of methods"):
-            for row in section["rows"]:
-                network, method = row["what"].split(": ")
-                costs.setdefault(method, {})[network] = f"{row['median']:.2f}"
+    for section in found["sections"]:
+        for row in section["rows"]:
+            network, method = row["what"].split(": ")
+            costs.setdefault(method, {})[network] = f"{row['median']:.2f}"
     rows = [f"| `{name}` | {cost['linear']} | {cost['mlp']} |" for name, cost in costs.items()]
     rows.sort(key=lambda row: float(row.split("|")[3]))
-    return "\n".join(["| estimator | linear | mlp |", "|---|---:|---:|", *rows])
+    rounds = len(found["sections"][0]["details"]["ppl"])
+    said = f"Median of {rounds} rounds; load average of the {found['machine']['cores']} cores at the start "
+    return "\n".join(
+        [f"{said}{found['machine']['load_average']}.", "", "| estimator | linear | mlp |", "|---|---:|---:|", *rows]
+    )
 
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    write = later if arguments[:1] == ["later"] else main
-    write(Path([*arguments[write is later :], "wsl-runs"][0]))
+    if arguments == ["costs"]:
+        costs()
+    else:
+        main(Path([*arguments, "wsl-runs"][0]))

@@ -46,6 +46,15 @@ DATASETS: dict[str, Sequence[Example]] = {
         ),
         ("sh", "wsl run --dataset parquet --dataset-path zoo.parquet --estimator ppl --epochs 5\n"),
     ],
+    "xlsx": [
+        (
+            "python",
+            "import pandas as pd\n\n"
+            'sets = ["cat", "cat|dog", "owl"] * 100\n'
+            'pd.DataFrame({"weight": [1.0, 4.2, 8.1] * 100, "candidates": sets}).to_excel("zoo.xlsx", index=False)\n',
+        ),
+        ("sh", "wsl run --dataset xlsx --dataset-path zoo.xlsx --estimator ppl --epochs 5\n"),
+    ],
     "npz": [
         (
             "python",

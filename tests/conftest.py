@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,22 +20,35 @@ from tests.changing_plugin import ChangingPlugin
 from wsl_toolkit.runs.tracking import database as tracking_database
 
 MLFLOW_FILLS = tracking_database._fill
-SMALL_PICTURES = {"figure.constrained_layout.use": False, "figure.dpi": 60}
+SMALL_PICTURES = {
+    "axes.grid": False,
+    "figure.constrained_layout.use": False,
+    "figure.dpi": 60,
+    "xtick.bottom": False,
+    "xtick.labelbottom": False,
+    "ytick.labelleft": False,
+    "ytick.left": False,
+}
 DATA_DIR = pytest.StashKey[Path | None]()
 LONGEST_FIRST = (
     "faults/test_stores.py",
     "studies/test_quick_study.py",
     "studies/test_study_kills.py",
     "faults/test_interruptions.py",
+    "testing/test_builtin_contracts.py",
     "runs/test_run.py",
     "cli/test_streams.py",
+    "training/test_ranks.py",
+    "wsl_methods/test_machinery_training.py",
     "faults/test_study_faults.py",
     "faults/test_damage.py",
+    "own_data/test_audit.py",
     "api/test_experiments.py",
+    "training/test_train.py",
     "own_data/test_wall.py",
     "studies/test_job_checkpoints.py",
 )
-"""Files whose tests wait for processes and servers: begun last, one of them would keep everybody waiting at the end."""
+"""Files that take longest or wait for processes: begun last, one of them would keep everybody waiting at the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +73,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     named = os.environ.get("WSL_DATA_DIR")
     config.stash[DATA_DIR] = Path(named).expanduser().resolve() if named else None
+    if getattr(config.option, "tx", None) and not config.option.collectonly:
+        _fork_the_processes_that_test(config)
+
+
+def _fork_the_processes_that_test(config: pytest.Config) -> None:
+    """Have all processes share one server of warm Pythons, and be forked from it where forks are sound.
+
+    Otherwise each of them imports torch, MLflow and what else ten thousand tests use: 20 s of a core, for each process.
+    """
+    python = warm_python_server.folder() / "python"
+    if sys.platform == "linux":
+        config.option.tx = [f"popen//python={python}" if given == "popen" else given for given in config.option.tx]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -133,13 +159,12 @@ def shared_by_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 
 @pytest.fixture(scope="session")
-def warm_python(shared_by_workers: Callable[..., Path]) -> Path:
+def warm_python() -> Path:
     """A `python` that has imported torch and MLflow already, for tests of what another process does.
 
     Beside it is `bin/wsl`. Which modules a program imports, and its first seconds, only `sys.executable` shows.
     """
-    owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-    return shared_by_workers("warm", lambda folder: warm_python_server.start(folder, owner)) / "python"
+    return warm_python_server.folder() / "python"
 
 
 @pytest.fixture(scope="session")
@@ -183,7 +208,10 @@ def fresh_database(tmp_path: Path, fresh_database_in: Callable[[Path], None]) ->
 
 @pytest.fixture(scope="module")
 def small_pictures() -> Iterator[None]:
-    """Draw pictures small and without arranging them, in tests that do not look at them: a good part of a short run."""
+    """Draw pictures small, without arranging them and without ticks, in tests that do not look at them.
+
+    They would be most of a short run.
+    """
     from wsl_toolkit.system.figure_style import STYLE
 
     with pytest.MonkeyPatch.context() as patch:

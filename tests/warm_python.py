@@ -1,24 +1,35 @@
 """A Python that starts at once: one process imports torch and MLflow, and each program runs in a fork of it.
 
 Importing them takes longer than most programs that the tests start. A program still has a process, a directory, an
-environment and standard streams of its own; `start` writes a `python` and a `wsl` that hand them over. Tests of what is
-imported when, and of the first seconds of a program, start the interpreter itself.
+environment and standard streams of its own; `start` writes a `python` and a `wsl` that hand them over. The processes
+that run the tests are such programs themselves, and so are those of `tests/faults`. Tests of what is imported when, and
+of the first seconds of a program, start the interpreter itself.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
+import gc
 import importlib
 import json
 import os
 import runpy
+import select
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+FOLDER = "PYTEST_WARM_PYTHON"
+"""The environment variable that tells all processes of a session where the one server's folder is."""
 
 CLIENT = """#!{python} -SEs
 import json, os, signal, socket, sys
@@ -35,12 +46,60 @@ for number in range(3):
 size = len(asked).to_bytes(8, "big") + bytes(stream is not None for stream in streams)
 socket.send_fds(line, [size], [stream for stream in streams if stream is not None])
 line.sendall(asked)
-process = int(line.recv(16))
+process = int(line.recv(16, socket.MSG_WAITALL))
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: os.kill(process, number))
-answer = line.recv(16)
-sys.exit(int(answer) if answer else 70)
+answer = line.recv(16, socket.MSG_WAITALL)
+code = int(answer) if answer else 70
+sys.exit(code if code >= 0 else 128 - code)
 """
+
+
+def folder() -> Path:
+    """The folder of the server that this session shares: `python` and `bin/wsl`. Whoever asks first starts it."""
+    if FOLDER not in os.environ:
+        made = Path(tempfile.mkdtemp(prefix="wsl-warm-"))
+        owner = os.getpid()
+        start(made, owner)
+        os.environ[FOLDER] = str(made)
+        # Forks of this process run what it registered, too.
+        atexit.register(lambda: os.getpid() == owner and shutil.rmtree(made, ignore_errors=True))
+    return Path(os.environ[FOLDER])
+
+
+class Program:
+    """A program in a fork of the server, with the methods of `multiprocessing.Process`."""
+
+    def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], streams: Sequence[int]) -> None:
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.connect(str(folder() / "line"))
+        asked = json.dumps({"argv": list(argv), "cwd": str(cwd), "env": dict(env)}).encode()
+        socket.send_fds(self._line, [len(asked).to_bytes(8, "big") + bytes([1, 1, 1])], streams)
+        self._line.sendall(asked)
+        self._code: int | None = None
+
+    @functools.cached_property
+    def pid(self) -> int:
+        """Its number. Only who asks waits for it: several programs can begin at once."""
+        return int(self._line.recv(16, socket.MSG_WAITALL))
+
+    @property
+    def exitcode(self) -> int | None:
+        """What it ended with, negative for a signal; None while it lives."""
+        self.join(0)
+        return self._code
+
+    def is_alive(self) -> bool:
+        return self.exitcode is None
+
+    def join(self, seconds: float | None = None) -> None:
+        if self._code is None and self.pid and select.select([self._line], [], [], seconds)[0]:
+            self._code = int(self._line.recv(16, socket.MSG_WAITALL) or -signal.SIGKILL)
+            self._line.close()
+
+    def kill(self) -> None:
+        if self.is_alive():
+            os.kill(self.pid, signal.SIGKILL)
 
 
 def start(folder: Path, owner: int) -> None:
@@ -48,7 +107,7 @@ def start(folder: Path, owner: int) -> None:
     address = str(folder / "line")
     with (folder / "log").open("wb") as log:
         command = [sys.executable, __file__, address, str(owner)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=False)
     assert done.returncode == 0, (folder / "log").read_text()
     (folder / "bin").mkdir()
@@ -62,9 +121,7 @@ def serve(address: str, owner: int) -> None:
 
     Whoever started this waits only until it listens.
     """
-    sys.path.insert(0, str(Path(__file__).parent / "faults"))
-    importlib.import_module("fault_preload")
-    del sys.path[0]
+    runpy.run_path(str(Path(__file__).with_name("warm_modules.py")))
     from wsl_toolkit.plugins.loading import load_plugins
 
     load_plugins.cache_clear()  # a program may be started to find others
@@ -73,6 +130,7 @@ def serve(address: str, owner: int) -> None:
     door.listen()
     if os.fork():
         os._exit(0)
+    gc.freeze()
     door.settimeout(1)
     while _lives(owner):
         with contextlib.suppress(ChildProcessError):
@@ -111,10 +169,9 @@ def _answer(line: socket.socket) -> None:
         os.close(stream)
     for number in range(3):
         os.dup2(os.open(os.devnull, os.O_RDWR), number)
-    line.sendall(str(child).encode())
+    line.sendall(b"%16d" % child)
     _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    line.sendall(str(code if code >= 0 else 128 - code).encode())
+    line.sendall(b"%16d" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 
@@ -167,8 +224,8 @@ def _run(argv: list[str]) -> None:
 
 
 def _interpret(argv: list[str]) -> None:
-    safe = argv[0] == "-P"
-    argv = argv[safe:]
+    options = [option for option in argv[:2] if option in ("-P", "-u")]
+    argv, safe = argv[len(options) :], "-P" in options
     if argv[0] in ("-c", "-m"):
         sys.argv = [argv[0], *argv[2:]]
         if not safe:

@@ -223,6 +223,19 @@ class Estimator(Component):
         """Return what the batch minimises: the mean loss, unless the method works on whole batches."""
         return self.loss(logits, candidates, state).mean()
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether `loss_and_gradient` is written, for these parameters."""
+        return False
+
+    def loss_and_gradient(self, logits: Tensor, candidates: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Return the losses [B] and their derivatives by the logits [B, K], written out as formulas.
+
+        They are those of `loss` up to rounding, which the first batch and a contract check. Linear models learn faster
+        by them than by torch's differentiation; other networks, and a method with an objective of its own, use `loss`.
+        """
+        raise PluginError(f"estimator {self.name}: loss_and_gradient is not written, though has_gradient says so")
+
     def extend(self, network: nn.Module) -> nn.Module:
         """Return the network to train: as it is, or with what `needs` names around it; override to add a head."""
         if all(NEEDS[need].provider != "network" for need in self.needs):

@@ -107,15 +107,32 @@ def confined(logits: Tensor, members: Tensor) -> Tensor:
     return torch.add(logits, members.to(logits.dtype) - 1, alpha=torch.finfo(logits.dtype).max)
 
 
+def cross_entropy_and_gradient(logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Σ_j w_j ℓ_j for ℓ_j = -log p_j, [...], and its gradient p Σ_j w_j - w in the logits, [..., K]."""
+    log_p = log_softmax(logits)
+    return -(weights * log_p).sum(-1), log_p.exp().mul_(weights.sum(-1, keepdim=True)).sub_(weights)
+
+
+def set_loss_and_gradient(logits: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -log Σ_{j∈s} p_j, [...], and its gradient p - r in the logits, [..., K]; r is p restricted to s."""
+    log_p, log_r, likeliest = _set_terms(logits, sets)
+    losses = (log_r.gather(-1, likeliest) - log_p.gather(-1, likeliest)).squeeze(-1)
+    return losses, log_p.exp() - log_r.exp()
+
+
 def log_set_probability(logits: Tensor, sets: Tensor) -> Tensor:
     """Return log Σ_{j∈s} p_j of each non-empty set, [...]."""
-    # p_j = P(s) r_j for every j in s, where r is the softmax over s alone; the likeliest j is the most exact. Two
-    # log-softmaxes are twice as fast as two logsumexps, finite for any logits, and have the same gradient, r - p.
+    log_p, log_r, likeliest = _set_terms(logits, sets)
+    return (log_p.gather(-1, likeliest) - log_r.gather(-1, likeliest)).squeeze(-1)
+
+
+def _set_terms(logits: Tensor, sets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log p_j and log r_j for every class, where r is the softmax over s alone, and the likeliest class of s."""
+    # p_j = P(s) r_j for every j in s; the likeliest j is the most exact. Two log-softmaxes are twice as fast as two
+    # logsumexps, finite for any logits, and have the same gradient, r - p.
     logits = lifted(logits)
     inside = confined(logits, sets)
-    likeliest = inside.argmax(-1, keepdim=True)
-    log_p, log_r = (log_softmax(each).gather(-1, likeliest) for each in (logits, inside))
-    return (log_p - log_r).squeeze(-1)
+    return log_softmax(logits), log_softmax(inside), inside.argmax(-1, keepdim=True)
 
 
 def log_not(logits: Tensor) -> Tensor:

@@ -94,6 +94,7 @@ NEEDS = {
         "with the first; together they predict",
         key="second_logits",
         provider="network",
+        stacks=True,
     ),
     "seed": Need(
         gives="state['seed']: a fresh whole number, from which a function may draw what is random",

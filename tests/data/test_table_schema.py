@@ -187,3 +187,10 @@ def test_a_model_carries_its_preprocessing_through_export():
     exported = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
     torch.testing.assert_close(exported.module()(x[:3]), model(x[:3]))
     assert isinstance(transform, TableTransform)
+
+
+def test_tensors_of_a_fitted_transform_own_their_memory():
+    """Torch's archive of a network warns of tensors that are parts of one."""
+    transform = TableSchema((Column("a"), Column("b")), ("",)).fit(torch.rand(20, 2, dtype=torch.float64))
+    for tensor in transform.buffers():
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()

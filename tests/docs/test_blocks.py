@@ -217,7 +217,7 @@ class Reader:
         sys.path.insert(0, str(self.folder))
         try:
             with contextlib.redirect_stdout(io.StringIO()) as said:
-                exec(compile(block.text, block.place, "exec"), self.names)
+                exec(compile(block.text, block.place, "exec", dont_inherit=True), self.names)
         finally:
             sys.path.remove(str(self.folder))
             os.chdir(before)

@@ -42,11 +42,30 @@ def workspace(first_home: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def reference(first_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_alone(first_home: Path, shared_by_workers: Callable[..., Path]) -> Callable[..., Path]:
+    """Return a working directory, made once for all processes, in which a run was never interrupted."""
+
+    def once(name: str, *arguments: str) -> Path:
+        def make(path: Path) -> None:
+            shutil.copytree(first_home, path / "wsl-runs")
+            wsl_here(path, *arguments)
+
+        return shared_by_workers(name, make)
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def reference(run_alone: Callable[..., Path]) -> Path:
     """A working directory in which the run of `ARGUMENTS` was never interrupted."""
     from test_kills import ARGUMENTS
 
-    path = tmp_path_factory.mktemp("reference")
-    shutil.copytree(first_home, path / "wsl-runs")
-    wsl_here(path, *ARGUMENTS)
-    return path
+    return run_alone("reference", *ARGUMENTS)
+
+
+@pytest.fixture(scope="session")
+def short_reference(run_alone: Callable[..., Path]) -> Path:
+    """The same with six epochs, for what is not about the moment of an interruption."""
+    from test_kills import ARGUMENTS
+
+    return run_alone("short-reference", *ARGUMENTS, "--epochs", "6")

@@ -2,57 +2,35 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
-import functools
-import multiprocessing
+import json
 import os
+import pickle
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import SMALL_PICTURES
+from tests.warm_python import Program
 from wsl_toolkit.runs.folder import RunFolder, all_folders
 from wsl_toolkit.training.checkpoints import read
 
-_FORKS = multiprocessing.get_context("forkserver")
+CALL = """
+import base64, json, pickle, sys
+sys.path[:] = json.loads(sys.argv[1])  # where modules of tests are found
+call, arguments = pickle.loads(base64.b64decode(sys.argv[2]))
+call(*arguments)
+"""
 
 
-@functools.cache
-def _start_server() -> None:
-    """Start the server from which processes are forked; it must find the module that it imports first."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *([before] if before else [])])
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    try:
-        _FORKS.set_forkserver_preload(["fault_preload"])
-        forkserver.ensure_running()
-    finally:
-        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
-    first = _FORKS.Process(target=int)  # it waits for the imports, so that no process with a task does
-    first.start()
-    first.join()
-
-
-def _become(
-    cwd: str, output: str, env: Mapping[str, str], call: Callable[..., Any], arguments: tuple[Any, ...]
-) -> None:
-    """Turn a forked process into one with its own directory, environment and output, then work."""
-    import torch
-
+def _with_small_pictures(call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     from wsl_toolkit.system.figure_style import STYLE
 
-    handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
-    os.environ.pop("MLFLOW_TRACKING_URI", None)
-    os.environ.update(env)
-    os.chdir(cwd)
-    torch.set_num_threads(1)
     STYLE.update(SMALL_PICTURES)
     call(*arguments)
 
@@ -71,10 +49,12 @@ class Started:
     ) -> None:
         self.cwd = cwd
         self.output = cwd.parent / f".output-{time.monotonic_ns()}"  # not where a disk may be full
-        target = (str(cwd), str(self.output), dict(env or {}), call, arguments)
-        _start_server()
-        self.process = _FORKS.Process(target=_become, args=target)
-        self.process.start()
+        given = base64.b64encode(pickle.dumps((_with_small_pictures, (call, arguments)))).decode()
+        inherited = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+        with open(os.devnull, "rb") as nothing, self.output.open("ab") as output:
+            streams = [nothing.fileno(), output.fileno(), output.fileno()]
+            environment = {"OMP_NUM_THREADS": "1", **inherited, **(env or {})}
+            self.process = Program(["-c", CALL, json.dumps(sys.path), given], cwd, environment, streams)
 
     def wait(self, seconds: float = 500) -> int:
         """Wait for its end; return its exit code, negative for a signal."""
@@ -89,7 +69,7 @@ class Started:
     def send(self, number: int) -> None:
         """Send a signal, if it still lives."""
         if self.process.is_alive():
-            os.kill(self.process.pid or 0, number)
+            os.kill(self.process.pid, number)
 
     def kill(self) -> None:
         """Kill it without warning."""

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from fuzzing import Target
 
 from wsl_builtins.generators.matrices import read_matrix
 from wsl_toolkit.data.table_schema import TableSchema
+from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data.model_file import Model
 from wsl_toolkit.plugins.loading import load_plugins
@@ -32,6 +34,7 @@ from wsl_toolkit.studies.jobs import Job, JobResult
 from wsl_toolkit.studies.started_tasks import StartedTasks
 from wsl_toolkit.studies.store import StudyFolder
 from wsl_toolkit.system.json_files import sealed, unsealed
+from wsl_toolkit.system.kept_choices import KeptChoices
 from wsl_toolkit.training import checkpoints
 
 
@@ -146,6 +149,14 @@ def _own_records(folder: Path) -> Iterator[Target]:
             parse=lambda path, name=name: _read_run_folder(path, name, facts),
             mutate=lambda dice, values=values: mutations.sealed_json(dice, values),
         )
+    kept = {"choices": {"0" * 32: {"threads": 2, "prefetch": False, "chunk": 0, "about": "PPL, 1 model(s)"}}}
+    yield Target(
+        name="plans.json",
+        suffix=".json",
+        samples=(sealed(kept, indent=1).encode(),),
+        parse=_read_plans,
+        mutate=lambda dice: mutations.sealed_json(dice, kept),
+    )
     yield Target(
         name="a run's config.toml",
         suffix=".toml",
@@ -154,6 +165,18 @@ def _own_records(folder: Path) -> Iterator[Target]:
         mutate=lambda dice: mutations.as_toml(dice, tomllib.loads(CONFIG)),
     )
     yield from _study_files()
+
+
+def _read_plans(path: Path) -> None:
+    """Read what was kept; a damaged file is said, and what it held is kept anew."""
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:  # the file of a lock stays beside it
+        copied = Path(shutil.copy(path, folder))
+        if KeptChoices(copied, said.append).find("0" * 32) is None:
+            KeptChoices(copied).keep("0" * 32, {"threads": 1, "prefetch": True, "chunk": 0})
+            assert KeptChoices(copied).find("0" * 32) is not None
+    if said:
+        raise ConfigError(said[0])
 
 
 def _study_files() -> Iterator[Target]:

@@ -38,6 +38,7 @@ NAMES += [
     "run.json",
     "process.json",
     "result.json",
+    "plans.json",
     "a run's config.toml",
 ]
 NAMES += ["study result", "a study's data.json", "a study's held-out.json", "a study's tasks/one.json"]

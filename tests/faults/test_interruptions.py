@@ -66,10 +66,13 @@ def test_a_parent_goes_on_with_the_trials_that_were_interrupted(
         assert [t.record.metrics for t in trial.records()] == [t.record.metrics for t in whole.records()]
         found = history(workspace, trial.run_id)
         assert found == {key: values for key, values in history(undisturbed, whole.run_id).items() if key in found}
-    # The first trial is the reference's run, which was trained alone: the same seed, the same up to rounding at first.
+    # The first trial is the reference's run, which was trained alone: the same seed, the same up to rounding at first,
+    # by which one of the 144 examples that are held out may be counted otherwise.
     (alone,) = folders(reference)
     begun = alone.records()[0].record.metrics
-    assert first.records()[0].record.metrics == pytest.approx(begun, rel=1e-3, abs=5e-3)
+    for name, value in first.records()[0].record.metrics.items():
+        counted = name.endswith(("accuracy", "covering_rate"))
+        assert value == pytest.approx(begun[name], rel=1e-3, abs=1.01 / 144 if counted else 1e-3), name
     means = history(workspace, parent.run_id)
     finals = [folder.records()[-1].record.metrics["test/accuracy"] for folder in (first, second)]
     assert means["test/accuracy_mean"] == [(EPOCHS, pytest.approx(sum(finals) / 2))]

@@ -39,7 +39,7 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-def assert_same_run(workspace: Path, reference: Path) -> None:
+def assert_same_run(workspace: Path, reference: Path, epochs: int = EPOCHS) -> None:
     """Demand the reference's model, confidences, optimiser, random streams and metrics, on disk and in the store."""
     (folder,), (expected,) = folders(workspace), folders(reference)
     found_state, expected_state = final_state(folder), final_state(expected)
@@ -48,7 +48,7 @@ def assert_same_run(workspace: Path, reference: Path) -> None:
     assert same(found_state["trainer"], expected_state["trainer"])
     metrics = [timed.record.metrics for timed in folder.records()]
     assert metrics == [timed.record.metrics for timed in expected.records()]
-    assert len(metrics) == EPOCHS
+    assert len(metrics) == epochs
     assert history(workspace, folder.run_id) == history(reference, expected.run_id)
     assert status(workspace, folder.run_id) == "FINISHED"
 

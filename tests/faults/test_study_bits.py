@@ -78,10 +78,14 @@ def start(place: Path, kind: tuple[str, str], seconds_apart: float = 30.0) -> St
 
 
 def results(place: Path) -> dict[str, Any]:
-    """Every job's result without the times, which are no result; text, in which NaN equals NaN."""
+    """Every job's result without the times, which are no result; text, in which NaN equals NaN.
+
+    Where the plan came from is no result, either: the plan of a training that goes on is the recorded one.
+    """
     found = {}
     for path in (place / "wsl-runs" / "jobs").glob("*.json"):
         values = json.loads(path.read_text())
+        assert values["plan"].pop("source") in ("short", "recorded")
         found[path.stem] = json.dumps({key: value for key, value in values.items() if key not in TIMES})
     return found
 

@@ -31,7 +31,7 @@ def made(images: int, size: int) -> Data:
 
 def planned(shape: tuple[int, ...], budget: str, examples: int = 500) -> choices.Plan:
     features = int(torch.tensor(shape).prod())
-    size = Size(examples=examples, features=features, classes=6, mean_size=2.0, shape=shape)
+    size = Size(examples=examples, features=features, classes=6, shape=shape)
     trainings = fitting.options_for(REGISTRY, estimator=("cc", {}), budget=budget).trainings(examples)
     return choices.plan(size, budget, REGISTRY, trainings, fits=1, whole=examples)
 

@@ -20,6 +20,7 @@ from tests.own_data.test_cleaning import made
 from wsl_toolkit.own_data import calibration, cleaning, fitting
 from wsl_toolkit.own_data.review import class_frequencies, log_odds_of_a_miss, miss_rate, remarks, review, sharpened
 from wsl_toolkit.plugins.loading import load_plugins
+from wsl_toolkit.training.formulas import candidate_confidence
 
 REGISTRY = load_plugins().registry
 
@@ -89,15 +90,39 @@ def test_the_share_of_misses_is_found_where_probabilities_are_true():
         assert float(found.missed[part].mean()) == pytest.approx(float(missed[part].double().mean()), abs=0.04)
 
 
-def test_the_lists_add_up_to_the_probability_of_a_wrong_label():
+def test_the_ambiguous_come_by_the_probability_of_a_wrong_label():
     odds = torch.tensor([-3.0, 0.0, 4.0, -math.inf], dtype=torch.float64)
     confidence = torch.tensor([0.4, 0.9, 1.0, 0.5], dtype=torch.float64)
     found = review(odds, confidence)
     wrong = found.missed + (1 - found.missed) * (1 - confidence)
-    assert found.overall.tolist() == (wrong.argsort(descending=True).argsort() + 1).tolist()
-    assert found.ambiguous.tolist() == [1, 3, 4, 2]
+    assert found.ambiguous.tolist() == (wrong.argsort(descending=True).argsort() + 1).tolist() == [2, 4, 1, 3]
     assert (found.missed > 0.5).tolist() == [False, False, True, False]
-    assert found.suspicious.tolist() == [2, 4, 1, 3]  # the one that probably misses, then as in the list of all
+    surely = review(odds, torch.tensor([0.01, 0.9, 1.0, 0.5], dtype=torch.float64))
+    assert surely.ambiguous.tolist() == [1, 4, 2, 3]
+    assert surely.suspicious.tolist() == [2, 4, 1, 3]  # the one that probably misses, then as in the other list
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2])
+def test_no_list_by_confidence_has_more_wrong_labels_where_probabilities_are_true(share):
+    """Sets of all sizes, labels drawn from p(y|x), judged at a temperature that misses have raised."""
+    logits, mask, missed = sets_of_which_some_miss(20_000, share)
+    stream = torch.Generator().manual_seed(7)
+    hot = logits / calibration.temperature(logits, mask)
+    sharp = sharpened(hot, mask)
+    own = candidate_confidence(logits, mask)
+    truth = torch.multinomial(own, 1, generator=stream).squeeze(1)  # of those whose set holds it
+    wrong = missed | (own.argmax(1) != truth)
+    found = review(log_odds_of_a_miss(sharp, mask), candidate_confidence(sharp, mask).amax(1))
+    first = {
+        "ambiguous": found.ambiguous.argsort()[:2000],
+        "suspicious": found.suspicious.argsort()[:2000],
+        "confidence": candidate_confidence(hot, mask).amax(1).argsort(stable=True)[:2000],
+    }
+    counts = {name: int(wrong[order].sum()) for name, order in first.items()}
+    if share:
+        assert min(counts["ambiguous"], counts["suspicious"]) > 1.1 * counts["confidence"]
+    else:
+        assert min(counts["ambiguous"], counts["suspicious"]) >= 0.98 * counts["confidence"]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.2])

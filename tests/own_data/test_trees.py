@@ -11,6 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import trees
+from wsl_toolkit.own_data.calibration import set_log_loss
 from wsl_toolkit.training.formulas import candidate_confidence
 
 
@@ -38,20 +39,51 @@ def quadrants(n: int = 400, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, 
     return torch.from_numpy(x).float(), torch.from_numpy(y), CandidateSets.from_mask(mask)
 
 
-@pytest.mark.parametrize("classes", [[0, 1], [0, 1, 3], [1, 2, 3, 4]], ids=str)
-def test_arrays_predict_what_scikit_learn_predicts(classes):
+@pytest.mark.parametrize("classes", [[0, 1, 3], [1, 2, 3, 4]], ids=str)
+def test_on_sets_of_one_class_the_trees_are_those_of_scikit_learn(classes):
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.normal(size=(300, 4)))
     x[:, 3] = x[:, 3].round()  # a column of few numbers
     y = rng.choice(classes, 300)
-    edges, codes = trees.binned(x)
-    theirs = HistGradientBoostingClassifier(max_iter=7, max_bins=trees.BINS).fit(codes.numpy(), y)
-    ours = trees.exported(theirs, edges, 5)
+    sets = CandidateSets.from_mask(np.eye(5, dtype=bool)[y])
+    ours = trees.grow(x, sets, trees.Boosting(max_iter=7, subsample=1.0)).ensembles[-1]
+    _, codes = trees.binned(x)
+    settings = {"max_bins": trees.BINS, "max_leaf_nodes": 16, "early_stopping": False}
+    theirs = HistGradientBoostingClassifier(max_iter=7, **settings).fit(codes.numpy(), y)
     found = ours(x).double()[:, classes].softmax(1)
     np.testing.assert_allclose(found.numpy(), theirs.predict_proba(codes.numpy()), atol=1e-6)
     unknown = [j for j in range(5) if j not in classes]
     lowest = ours(x)[:, classes].amin(1, keepdim=True).expand(-1, len(unknown))
     assert torch.equal(ours(x)[:, unknown], lowest)
+
+
+def test_two_classes_are_two_trees_a_step_and_the_stages_are_the_first_of_all_trees():
+    x, y, _ = quadrants(200)
+    sets = CandidateSets.from_mask(torch.eye(2, dtype=torch.bool)[(y % 2)])
+    grown = trees.grow(x, sets, trees.Boosting(max_iter=12), watch=x)
+    assert [len(each.root) for each in grown.ensembles] == [10, 20, 24]
+    for ensemble, watched in zip(grown.ensembles, grown.watched, strict=True):
+        assert torch.equal(ensemble(x), watched)
+        arrays = {name: value.contiguous() for name, value in ensemble.state_dict().items()}
+        assert torch.equal(trees.TreeEnsemble.load(arrays, 3, 2)(x), watched)
+
+
+@pytest.mark.parametrize("settings", [{"max_features": 0.5}, {"subsample": 0.5}, {"min_samples_leaf": 60}], ids=str)
+def test_what_is_left_out_by_chance_or_by_a_rule_changes_the_trees_but_not_from_time_to_time(settings):
+    x, _, sets = quadrants(200)
+    one, again, other = (
+        trees.grow(x, sets, trees.Boosting(max_iter=5, **own)).ensembles[-1](x) for own in (settings, settings, {})
+    )
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_boosting_makes_the_sets_likelier_at_every_stage():
+    x, _, sets = quadrants(300)
+    grown = trees.grow(x, sets, trees.Boosting(max_iter=30), watch=x)
+    losses = [set_log_loss(logits, sets.mask()) for logits in grown.watched]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0] / 2
 
 
 def test_trees_learn_from_sets_what_a_linear_model_cannot():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -55,3 +56,24 @@ def test_a_network_that_mlflow_cannot_write_costs_no_run(tracked: TrackedRun, tm
     assert run.info.status == FINISHED
     assert "the model could not be kept with the run" in (tracked.warning or "")
     assert run.data.metrics["train/risk"] == 0.5
+
+
+SAID = """
+import logging, sys
+from wsl_toolkit.runs.tracking.library import import_mlflow_pytorch
+for name in [name for name in sys.modules if name.startswith("mlflow.pytorch")]:
+    del sys.modules[name]  # as in a program that has not imported it
+if MLFLOW:
+    import mlflow.pytorch
+else:
+    import_mlflow_pytorch()
+logging.getLogger("wsl_toolkit").warning("features are not kept")
+"""
+
+
+@pytest.mark.parametrize(("who", "lines"), [("MLFLOW = True", []), ("MLFLOW = False", ["features are not kept"])])
+def test_warnings_are_shown_after_mlflow_was_imported_which_would_silence_them(
+    who: str, lines: list[str], warm_python: Path
+) -> None:
+    done = subprocess.run([warm_python, "-c", who + SAID], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr.splitlines() == lines

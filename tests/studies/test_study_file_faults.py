@@ -39,7 +39,7 @@ TENTHS = [i / 1000 for i in range(500)]
         (HEAD + "trials = 0x" + "f" * 5000, (), "an integer of more than 64 bits"),
         ("quick = 1\n" + TEXT, ("--quick",), "[quick] must be a table, not 1"),
         ("quick = 1\n" + TEXT, (), "[quick] must be a table, not 1"),
-        ('base = ["x"]\n' + TEXT, (), "base must be a built-in study of its own, not ['x']"),
+        ('base = ["x"]\n' + TEXT, (), "base must be a built-in study or a TOML file, not ['x']"),
         (TEXT.replace('label = "CC"', "search = { lr = 0.1 }"), (), "lr must be a list of values, not 0.1"),
         (TEXT.replace('name = "small"', f'name = "{"s" * 300}"'), (), "at most 100 of them"),
         (TEXT.replace('label = "CC"', f'label = "{"s" * 300}"'), (), "is a label of 300 characters; 200 is the most"),

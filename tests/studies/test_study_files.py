@@ -64,6 +64,30 @@ def test_a_plugins_study_can_be_a_base(plugin: Path, tmp_path: Path) -> None:
         read_study(str(own))
 
 
+def test_a_file_can_be_a_base_and_have_one(tmp_path: Path) -> None:
+    (tmp_path / "whole.toml").write_text(MINIMAL.format(name="whole"))
+    (tmp_path / "more.toml").write_text('base = "whole.toml"\nname = "more"\ntrials = 4\n')
+    (tmp_path / "longer.toml").write_text('base = "more.toml"\nname = "longer"\ntraining = { epochs = 7 }\n')
+    study = read_study(str(tmp_path / "longer.toml"))
+    assert (study.name, study.trials, study.training["epochs"]) == ("longer", 4, 7)
+    assert study.methods == read_study(str(tmp_path / "whole.toml")).methods
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("own.toml", "base 'own.toml' leads back to itself"),
+        ("other.toml", "leads back"),
+        ("gone.toml", "there is no study file"),
+    ],
+)
+def test_a_base_that_leads_nowhere_is_refused(tmp_path: Path, base: str, message: str) -> None:
+    (tmp_path / "own.toml").write_text(f'base = "{base}"\nname = "own"\n')
+    (tmp_path / "other.toml").write_text('base = "own.toml"\n')
+    with pytest.raises(ConfigError, match=message):
+        read_study(str(tmp_path / "own.toml"))
+
+
 def test_a_broken_file_of_a_plugin_hurts_nobody_else(plugin: Path) -> None:
     (plugin / "bad.toml").write_text("name = ")
     assert read_study("real-world").name == "real-world"

@@ -35,6 +35,7 @@ PURE = "functions_are_pure"
 UPDATE = "update_returns_state_that_was_declared"
 BACK = "looking_back_is_pure_and_returns_state_that_was_declared"
 PROVEN = "the_promise_is_proven_by_enumeration"
+WRITTEN = "a_gradient_that_is_written_out_is_that_of_the_loss"
 WORK = "the_work_does_not_grow_with_the_batch"
 LEARNS = "it_learns"
 
@@ -77,7 +78,37 @@ def raising(self: Any, *arguments: Any) -> Any:
     raise KeyError("no such class")
 
 
+def written(change: Any) -> dict[str, Any]:
+    """Write the gradient of the loss out, with a change."""
+
+    def loss_and_gradient(self: Any, f: Tensor, s: Tensor, state: State) -> Any:
+        p = torch.softmax(f, -1)
+        return Plain.loss(self, f, s, state), change(p * state["r"].sum(-1, keepdim=True) - state["r"])
+
+    return {"has_gradient": True, "loss_and_gradient": loss_and_gradient}
+
+
 FAULTS = [
+    Fault(
+        what="a gradient that is written out is not that of the loss",
+        attributes=written(torch.neg),
+        check=WRITTEN,
+        says="the gradient of loss_and_gradient is another",
+        why="a perceptron learns by the loss; a linear model would refuse it at its first batch",
+    ),
+    Fault(
+        what="a gradient that is written out is infinite at large logits",
+        attributes={
+            "has_gradient": True,
+            "loss_and_gradient": lambda self, f, s, state: (
+                Plain.loss(self, f, s, state),
+                state["r"].sum(-1, keepdim=True) * f.exp() / f.exp().sum(-1, keepdim=True) - state["r"],
+            ),
+        },
+        check=WRITTEN,
+        says="loss_and_gradient gives NaN",
+        why="a run's first logits are small",
+    ),
     Fault(
         what="the loss is [B, 1]",
         attributes=loss(lambda v: v.unsqueeze(1)),

@@ -35,6 +35,7 @@ def make_trainer() -> MakeTrainer:
         batch_size: int = 32,
         seed: int = 0,
         epochs: int = 6,
+        weights: torch.Tensor | None = None,
         **options: Any,
     ) -> Trainer:
         x, candidates = problem if problem is not None else inputs_and_candidates()
@@ -46,7 +47,7 @@ def make_trainer() -> MakeTrainer:
         by_step = schedule is not None and schedule.get("every") == "step"
         trainer = Trainer(
             model=model,
-            risk=Risk(estimator(method) if isinstance(method, str) else method, candidates),
+            risk=Risk(estimator(method) if isinstance(method, str) else method, candidates, weights=weights),
             inputs=x,
             optimizer=chosen,
             scheduler=None if by_step else make_scheduler(scheduler, chosen, epochs, schedule),

@@ -6,11 +6,13 @@ import json
 import platform
 from pathlib import Path
 
+import attrs
 import pytest
 
 from benchmarks import harness, report
 from benchmarks.harness import Row, Section
 from benchmarks.loop import compare
+from benchmarks.report import Measured
 
 SECTION = Section(
     title="The loop: linear",
@@ -44,7 +46,7 @@ def test_an_exponent_is_found_again() -> None:
 
 
 def test_a_missed_target_is_shown_as_missed() -> None:
-    table = report.markdown([SECTION], report.machine())
+    table = report.markdown([Measured(section=SECTION, machine=report.machine())])
     assert "| fast | 0.5 (0.4 to 0.6) | ≤ 0.85 | met |" in table
     assert "| slow | 2 (1.9 to 2.1) | ≤ 1.8 | **missed** |" in table
     assert "| large | 1,234 MB |  |  |" in table
@@ -74,6 +76,29 @@ def test_the_page_keeps_its_words_and_the_figure_is_drawn(tmp_path: Path, monkey
         json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["sections"][0]["rows"][0]["median"] == 0.5
     )
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_some_sections_are_replaced_beside_those_that_were_measured_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{report.BEGIN}\n{report.END}\n", encoding="utf-8")
+    monkeypatch.setattr(report, "PAGE", page)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(report.draw, "__defaults__", (tmp_path / "figure.png",))
+    old, new = ({**report.machine(), "date": day} for day in ("2026-01-01", "2026-02-02"))
+    report.write([SECTION, GROWTH], old)
+    faster = attrs.evolve(SECTION, rows=(Row(what="faster", median=0.25),))
+    another = attrs.evolve(SECTION, title="The loop: another")
+    report.write([faster, another], new, all_of_them=False)
+    assert [(each.section.title, each.machine["date"]) for each in report.kept()] == [
+        ("The loop: linear", "2026-02-02"),
+        ("The loop: another", "2026-02-02"),
+        ("Stacked: growth", "2026-01-01"),
+    ]
+    text = page.read_text(encoding="utf-8")
+    assert "| faster | 0.25 |" in text
+    assert [text.count(day) for day in ("2026-01-01", "2026-02-02")] == [1, 1]
 
 
 def test_a_comparison_times_every_loop_and_names_its_targets() -> None:

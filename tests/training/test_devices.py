@@ -29,7 +29,7 @@ from wsl_toolkit.training.devices import (
     gpus_for_workers,
     widest,
 )
-from wsl_toolkit.training.plan import choose_plan
+from wsl_toolkit.training.plan import base_plan
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.trainer import Trainer
 
@@ -211,7 +211,7 @@ def test_a_step_on_a_processor_does_not_wade_through_such_numbers() -> None:
             return super().forward(inputs)
 
     model = Looks(4, 3)
-    plan = choose_plan(model, torch.rand(8, 4))
+    plan = base_plan(model, torch.rand(8, 4))
     seen.clear()
     inputs, candidates = inputs_and_candidates(8, 4, 3)
     made = Trainer(

@@ -14,7 +14,7 @@ from torch import nn
 from wsl_toolkit.data.inputs import Inputs, StreamedInputs, TensorInputs
 from wsl_toolkit.training.engine import predict
 from wsl_toolkit.training.optimisers import make_optimizer
-from wsl_toolkit.training.plan import THREADS_PAY_FROM, ExecutionPlan, choose_plan, forward_operations
+from wsl_toolkit.training.plan import ExecutionPlan, base_plan, forward_operations
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.trainer import Trainer
 
@@ -80,19 +80,6 @@ def test_counting_operations_leaves_the_model_as_it_was() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_small_models_get_one_thread_and_large_ones_what_torch_has() -> None:
-    torch.set_num_threads(2)
-    try:
-        small = nn.Linear(784, 10)
-        large = nn.Linear(784, 4000)
-        assert 3 * 256 * 2 * 784 * 10 < THREADS_PAY_FROM < 3 * 256 * 2 * 784 * 4000
-        assert choose_plan(small, torch.rand(2, 784)).threads == 1
-        assert choose_plan(large, torch.rand(2, 784)).threads == 2
-        assert choose_plan(small, torch.rand(2, 784), models=100).threads == 2
-    finally:
-        torch.set_num_threads(1)
-
-
 def test_gathering_ahead_changes_no_bit_and_a_pass_that_breaks_off_leaves_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,24 +93,13 @@ def test_gathering_ahead_changes_no_bit_and_a_pass_that_breaks_off_leaves_no_thr
     assert threading.active_count() == threads
 
 
-def test_examples_are_gathered_ahead_where_a_thread_is_to_spare() -> None:
-    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))
-    assert not choose_plan(linear, images()).prefetch, "tests have one thread"
-    torch.set_num_threads(2)
-    try:
-        assert choose_plan(linear, images()).prefetch
-        assert not choose_plan(linear, images(), batch_size=10**6).prefetch, "all threads are at work"
-    finally:
-        torch.set_num_threads(1)
-
-
 def test_only_convolutional_networks_on_images_go_channels_last() -> None:
-    assert choose_plan(convolutional(), images()).channels_last
-    assert not choose_plan(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images()).channels_last
+    assert base_plan(convolutional(), images()).channels_last
+    assert not base_plan(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), images()).channels_last
 
 
 def test_a_plan_is_saved_as_plain_values() -> None:
-    plan = choose_plan(convolutional(), images(), autocast=True)
+    plan = base_plan(convolutional(), images(), autocast=True)
     assert ExecutionPlan(**plan.as_dict()) == plan
 
 

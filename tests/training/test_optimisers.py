@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import subprocess
@@ -16,7 +17,7 @@ from torch import nn
 from wsl_toolkit.errors import ConfigError
 from wsl_toolkit.training.build import check_training
 from wsl_toolkit.training.config import Training
-from wsl_toolkit.training.optimisers import OPTIMIZERS, make_optimizer, options_class
+from wsl_toolkit.training.optimisers import OPTIMIZERS, make_optimizer, options_class, stepped_at_once
 from wsl_toolkit.training.schedules import SCHEDULES, make_scheduler
 
 
@@ -216,3 +217,34 @@ def test_an_optimiser_is_refused_for_the_network_that_it_cannot_train() -> None:
     make_optimizer("muon", nn.Linear(4, 3, bias=False).parameters(), lr=0.01)
     with pytest.raises(ConfigError, match="muon cannot train this network"):
         make_optimizer("muon", nn.Linear(4, 3).parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "options"), [(0.0, {}), (0.9, {}), (0.9, {"nesterov": True}), (0.9, {"dampening": 0.5})]
+)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_sgd_stepped_at_once_has_the_bits_of_torchs_own_step(
+    momentum: float, options: dict[str, Any], weight_decay: float
+) -> None:
+    torch.manual_seed(0)
+    starts = [torch.randn(7, 5), torch.randn(7), torch.randn(3)]
+    ours, theirs = ([nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    own = make_optimizer("sgd", ours, 0.1, weight_decay, momentum, options)
+    plain = torch.optim.SGD(theirs, lr=0.1, weight_decay=weight_decay, momentum=momentum, fused=True, **options)
+    for step in range(6):
+        for one, other in zip(ours[:2], theirs[:2], strict=True):  # the last one has no part in the loss
+            one.grad = torch.randn(one.shape)
+            other.grad = one.grad.clone()
+        own.param_groups[0]["lr"] = plain.param_groups[0]["lr"] = 0.1 / (step + 1)
+        plain.step()
+        if step < 3:
+            own.step()
+        else:
+            with torch.no_grad():
+                assert stepped_at_once(own)
+        if step == 3:
+            for optimizer in (own, plain):
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for one, other in zip(ours, theirs, strict=True):
+            assert torch.equal(one, other), step
+    assert torch.equal(ours[2], starts[2])

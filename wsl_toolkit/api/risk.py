@@ -25,7 +25,7 @@ from wsl_toolkit.data.inputs import as_inputs
 from wsl_toolkit.data.weights import as_weights
 from wsl_toolkit.errors import ConfigError, LabelError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.training.engine import all_logits, frozen_running_statistics
+from wsl_toolkit.training.engine import all_logits, frozen_running_statistics, running_norms
 from wsl_toolkit.training.risk import WEIGHT, Risk
 
 Output = Tensor | tuple[Tensor, State]
@@ -136,7 +136,7 @@ class PartialLabelRisk(Risk):
             model.after_step()
         if self.update_when == "after":
             # Batch norm has seen this batch once, and must not count it twice.
-            with torch.no_grad(), frozen_running_statistics(model):
+            with torch.no_grad(), frozen_running_statistics(running_norms(model)):
                 output = model(x)
         self.update(output, index)
 

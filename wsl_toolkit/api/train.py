@@ -24,6 +24,7 @@ from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs import loading, requests, runner, summary
 from wsl_toolkit.runs.features import cache_in
 from wsl_toolkit.runs.folder import RunFolder, find_folder
+from wsl_toolkit.runs.plans import choices_in
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Parts
 from wsl_toolkit.runs.tracked_trial import trial_problem
@@ -61,6 +62,7 @@ class Settings(TypedDict, total=False):
     test: float
     subset: float
     device: str
+    threads: int
     precision: str
     compile: bool
     deterministic: bool
@@ -248,7 +250,7 @@ def _untracked(
         _job(config, registry, parts, seed, [*config.create_callbacks(registry), *make_callbacks()]) for seed in seeds
     ]
     with runner.at_fault(config, registry):
-        trained = train_jobs(jobs, note=listener.note)
+        trained = train_jobs(jobs, note=listener.note, choices=choices_in(HOME, writes=False))
     trials = [_trained_trial(found, config, registry, parts, name) for found in trained]
     return Result(name=name, config=config, trials=trials, notes=notes)
 

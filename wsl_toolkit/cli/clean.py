@@ -61,8 +61,8 @@ SHOWN = 5
 def clean(data: Path, **options: Any) -> None:
     """Give every example its most likely label with a confidence, out of fold, and rank the examples for review.
 
-    There are two lists: ambiguous examples, whose candidates are hard to tell apart, and suspicious ones, whose set
-    probably misses the truth. Known true labels are kept with --use-known-labels, and judge the others otherwise.
+    There are two lists: ambiguous examples, whose label is most likely wrong, and suspicious ones, whose set probably
+    misses the truth. Known true labels are kept with --use-known-labels, and judge the others otherwise.
     """
     from wsl_toolkit.cli.progress import progress
     from wsl_toolkit.own_data import cleaning, result_files
@@ -98,7 +98,9 @@ def _show(frame: pd.DataFrame, summary: dict[str, Any], out: Path) -> None:
         table = Table(title=f"\n{title}", title_justify="left", box=None, pad_edge=False)
         for heading in COLUMNS.values():
             table.add_column(heading)
-        for row in frame.sort_values(name).head(SHOWN).to_dict("records"):
+        # What the second list begins with is not shown twice.
+        shown = frame if name == "suspicious" else frame[frame["missed_probability"] <= 0.5]
+        for row in shown.sort_values(name).head(SHOWN).to_dict("records"):
             cells = (f"{row[c]:.3f}" if isinstance(row[c], float) else str(row[c]) for c in COLUMNS)
             table.add_row(*(escape(cell) for cell in cells))
         screen.print(table)

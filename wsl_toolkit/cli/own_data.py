@@ -214,6 +214,8 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Which epoch's model to keep."),
         seed_option("Seed of all streams."),
         device_option,
+        click.option("--threads", type=click.IntRange(min=0), default=0,
+                     help="Threads of a training step.  [default: what is fastest]"),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
@@ -235,6 +237,7 @@ def fit_options(options: dict[str, Any], best: Callable[[], str], **more: Any) -
         "weight_decay",
         "seed",
         "device",
+        "threads",
         "patience",
         "monitor",
         "keep",

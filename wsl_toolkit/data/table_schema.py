@@ -187,9 +187,10 @@ class TableTransform(nn.Module):
     ) -> None:
         super().__init__()
         self.register_buffer("numeric", numeric)
-        self.register_buffer("fill", fill)
-        self.register_buffer("shift", shift)
-        self.register_buffer("spread", spread)
+        # Copies: torch warns when it writes a network some of whose tensors are parts of one.
+        self.register_buffer("fill", fill.clone())
+        self.register_buffer("shift", shift.clone())
+        self.register_buffer("spread", spread.clone())
         self.register_buffer("source", categorical[0])
         self.register_buffer("code", categorical[1])
 

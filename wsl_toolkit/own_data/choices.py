@@ -35,11 +35,14 @@ MLP_WIDTHS: dict[str, tuple[tuple[int, ...], ...]] = {
     "normal": ((300,),),
     "thorough": ((300,), (300, 300)),
 }
+RANDOM = Boosting(max_leaf_nodes=31, min_samples_leaf=5, l2_regularization=1.0, max_features=0.5, subsample=0.6)
+"""Trees that differ more from each other: better where many columns each say a little."""
 FORESTS = {
     "quick": (Boosting(max_iter=50),),
-    "normal": (Boosting(), Boosting(max_leaf_nodes=6)),
+    "normal": (Boosting(), RANDOM, Boosting(max_leaf_nodes=6)),
     "thorough": (
         Boosting(max_iter=200),
+        attrs.evolve(RANDOM, max_iter=200),
         Boosting(max_leaf_nodes=6, max_iter=200),
         Boosting(learning_rate=0.05, max_leaf_nodes=31, max_iter=300),
         Boosting(learning_rate=0.05, max_leaf_nodes=6, max_iter=400),
@@ -51,8 +54,8 @@ STACKED = 6
 """Linear models are trained as one stack, which takes each of them about so much less time."""
 IMAGE_PRODUCTS = 600
 """A convolutional network multiplies about so often for each number of an image."""
-EXPANDED_CELLS = 50_000_000
-"""Trees are grown on one row for each candidate of each example; beyond so many numbers that takes too much memory."""
+TREE_CELLS = 25_000_000
+"""Trees are grown on all numbers of a table at once; beyond so many that takes too much memory."""
 
 
 @attrs.frozen(kw_only=True)
@@ -101,8 +104,6 @@ class Size:
     examples: int
     features: int
     classes: int
-    mean_size: float
-    """Candidates in a set, on average."""
     shape: tuple[int, ...] = ()
     """Of an image: channels, height, width."""
 
@@ -136,7 +137,7 @@ def plan(
     tried: set[str] = set()
     for choice in _wanted(size, budget, registry, trainings):
         full = attrs.evolve(size, examples=whole)
-        if isinstance(choice, TreesChoice) and whole * size.mean_size * size.features > EXPANDED_CELLS:
+        if isinstance(choice, TreesChoice) and whole * size.features > TREE_CELLS:
             left_out.setdefault(choice.name, "the data are too large for it")
             continue
         cost = fits * cost_of(choice, size)
@@ -193,8 +194,7 @@ def _convolutional(size: Size, registry: Registry) -> Backbone | None:
 def cost_of(choice: Choice, size: Size) -> float:
     """Return the estimated seconds of one fit."""
     if isinstance(choice, TreesChoice):
-        rows = size.examples * size.mean_size
-        tree = 1e-3 + size.features * (3e-5 + 4e-9 * rows)
+        tree = 1e-3 + size.features * (2e-5 + 8e-9 * size.examples)
         return choice.boosting.max_iter * size.classes * tree
     steps = choice.training.epochs * math.ceil(size.examples / choice.training.batch_size)
     if choice.name == CONVOLUTIONAL:

@@ -53,8 +53,8 @@ class Cleaned:
 
     @property
     def rank(self) -> Tensor:
-        """The place in the list of all, 1 for the example whose label is most likely wrong, [n]."""
-        return self.review.overall
+        """The place in the list for review, 1 for the example whose label is most likely wrong, [n]."""
+        return self.review.ambiguous
 
 
 def clean(
@@ -73,7 +73,7 @@ def clean(
         raise DataError(f"{data.name}: {n} examples are too few for {folds} folds")
     fold = torch.randperm(n, generator=stream(options.seed, "folds")) % folds
     confidence, covered = torch.empty(n), torch.empty(n)
-    log_odds = torch.empty(n, dtype=torch.float64)
+    log_odds, sure = torch.empty(n, dtype=torch.float64), torch.empty(n, dtype=torch.float64)
     label, predicted = torch.empty(n, dtype=torch.int64), torch.empty(n, dtype=torch.int64)
     changes = []
     for number in range(folds):
@@ -86,13 +86,16 @@ def clean(
         share = candidate_confidence(logits, mask)
         confidence[held_out], label[held_out] = share.max(1)
         covered[held_out] = (torch.softmax(logits, 1) * mask).sum(1)
-        log_odds[held_out] = log_odds_of_a_miss(sharpened(logits, mask), mask)
+        sharp = sharpened(logits, mask)
+        log_odds[held_out] = log_odds_of_a_miss(sharp, mask)
+        sure[held_out] = candidate_confidence(sharp, mask).amax(1)
         predicted[held_out] = logits.argmax(1)
     kept = torch.zeros(n, dtype=torch.bool)
     labels = known_labels(data) if options.use_known_labels else None
     if labels is not None:
         kept = labels >= 0
-        label, confidence = torch.where(kept, labels, label), confidence.masked_fill(kept, 1.0)
+        label = torch.where(kept, labels, label)
+        confidence, sure = confidence.masked_fill(kept, 1.0), sure.masked_fill(kept, 1.0)
         log_odds = log_odds.masked_fill(kept, -math.inf)  # there is nothing to look for
     return Cleaned(
         label=label,
@@ -101,7 +104,7 @@ def clean(
         predicted=predicted,
         fold=fold,
         kept=kept,
-        review=review(log_odds, confidence),
+        review=review(log_odds, sure),
         changes=tuple(changes),
     )
 
@@ -126,7 +129,7 @@ def to_frame(data: Data, found: Cleaned) -> pd.DataFrame:
             "kept": found.kept.numpy(),
             "missed_probability": found.review.missed.numpy(),
             "fold": found.fold.numpy(),
-            "review": found.review.overall.numpy(),
+            "review": found.review.ambiguous.numpy(),
             "ambiguous": found.review.ambiguous.numpy(),
             "suspicious": found.review.suspicious.numpy(),
         }

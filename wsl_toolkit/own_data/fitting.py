@@ -46,10 +46,10 @@ SELECTION_EXAMPLES = 20_000
 
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 2500, 10, 100
 HELD_OUT, VALIDATION = 0.2, 0.1
-FOLDS = ((1_000, 5), (5_000, 3))
-"""Up to so many examples, choices are judged in so many folds; beyond, on one part that is held out."""
-TENTHS = 3
-"""Where folds leave out more than a fifth, the winner's temperature is learned on so many tenths instead."""
+FOLDS, FOLDED = 5, 5_000
+"""In so many folds choices are judged, up to so many examples; beyond, on one part that is held out."""
+TENTHS, MANY = 3, 1_000
+"""Beyond so many examples, a single winner's temperature is learned on so many tenths instead of the folds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +71,8 @@ class FitOptions:
     weight_decay: float | None = None
     seed: int = 0
     device: str = "auto"
+    threads: int = 0
+    """Threads of a training step; 0: what is fastest."""
     patience: int = 0
     monitor: str = "validation/covering_rate"
     keep: str = "last"
@@ -105,6 +107,7 @@ class FitOptions:
                 weight_decay=decay,
                 seed=self.seed,
                 device=self.device,
+                threads=self.threads,
                 patience=self.patience,
                 monitor=self.monitor,
                 keep=self.keep,
@@ -255,7 +258,7 @@ def _winner(
     if len(folds) > 1:
         choice = _for_size(best.choice, options, len(index))
         ((made,),) = learner.fit([choice], [(index, index[:0])])
-        if len(folds) == FOLDS[-1][1] and options.calibrate:
+        if len(index) > MANY and options.calibrate:
             tenths = _parts(_shuffled(options, index), 10)[:TENTHS]
             best = attrs.evolve(best, temperature=_temperature(learner, choice, tenths))
     elif len(part) > SELECTION_EXAMPLES:
@@ -305,11 +308,10 @@ def _unwatched(choice: Choice) -> Choice:
 def _folds(data: Data, options: FitOptions, index: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return the parts to train on, in random order, and those to judge by: folds of small data, one cut of large."""
     order = _shuffled(options, index)
-    folds = next((count for most, count in FOLDS if len(index) <= most), 1)
-    if folds == 1 or options.watches or len(data.input_shape) > 1 or len(index) < 2 * folds:
+    if options.watches or len(data.input_shape) > 1 or not 2 * FOLDS <= len(index) <= FOLDED:
         cut = round(VALIDATION * len(order))
         return [(order[cut:], order[:cut].sort().values)]
-    return _parts(order, folds)
+    return _parts(order, FOLDS)
 
 
 def _shuffled(options: FitOptions, index: Tensor) -> Tensor:
@@ -328,7 +330,7 @@ def _parts(order: Tensor, folds: int) -> list[tuple[Tensor, Tensor]]:
 def _temperature(learner: Learner, choice: Choice, parts: list[tuple[Tensor, Tensor]]) -> float:
     """Return the temperature of models that learned from nearly as much as the one that is kept.
 
-    Models of two thirds of the data are too sure of themselves by more than one of all the data is: their temperature
+    Models of four fifths of the data are too sure of themselves by more than one of all the data is: their temperature
     would make its probabilities too timid.
     """
     candidates = own_candidates(learner.data)
@@ -349,7 +351,6 @@ def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examp
         examples=examples,
         features=math.prod(data.input_shape),
         classes=candidates.num_classes,
-        mean_size=candidates.mean_size,
         shape=data.input_shape if len(data.input_shape) > 1 else (),
     )
     return plan(size, options.budget, registry, trainings, fits=fits, whole=whole)

@@ -19,6 +19,8 @@ from wsl_toolkit.own_data import calibration, trees
 from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
+from wsl_toolkit.runs.listing import HOME
+from wsl_toolkit.runs.plans import choices_in
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.engine import EpochRecord, predict
@@ -113,7 +115,8 @@ class Learner:
             attributed(self.registry, "backbone", choices[0].name),
             attributed(self.registry, "estimator", self.estimator.name),
         ):
-            done = train(jobs, stop=self.stop, keep_diverged=len(choices) > 1)
+            kept = choices_in(HOME, writes=HOME.is_dir())
+            done = train(jobs, stop=self.stop, keep_diverged=len(choices) > 1, choices=kept)
         if all(each.error is not None for each in done) and done[0].error is not None:
             raise done[0].error
         return done

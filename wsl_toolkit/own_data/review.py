@@ -9,10 +9,11 @@ one size are equally likely otherwise: p(s | x, it holds the truth) = P / binom(
 
 The last factor is what the size is worth: a set drawn blindly would hold k/K of the probability, so that a large set
 which holds little is stranger than a small one. The label is wrong if the set misses the truth, or if it holds it and
-the label is another candidate: 1 - (1-m) r = m + (1-m)(1-r). The two terms are the two lists.
+the label is another candidate: 1 - (1-m) r = m + (1-m)(1-r). By that sum the ambiguous come first: no other order has
+more wrong labels among its first, if the probabilities are true. The suspicious come by m, as long as it is above 1/2.
 
 The probabilities were calibrated as if every set held the truth: where some do not, their temperature is too high, and
-would explain most misses away. So P above is at a lower temperature, which is found together with e.
+would explain most misses away. So P and r above are at a lower temperature, which is found together with e.
 """
 
 from __future__ import annotations
@@ -45,16 +46,14 @@ TOO_SURE = 0.1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Review:
-    """For each example how its label may be wrong, and its place in three lists, 1 for the first, [n] each."""
+    """For each example how its label may be wrong, and its place in two lists, 1 for the first, [n] each."""
 
     missed: Tensor
     """m: the probability that the set misses the true class."""
-    overall: Tensor
-    """By the probability that the label is wrong."""
     ambiguous: Tensor
-    """By the probability that the set holds the truth and the label is another of its classes."""
+    """By the probability that the label is wrong."""
     suspicious: Tensor
-    """First those whose set probably misses the truth, by the odds of that; then as in the list of all."""
+    """First those whose set probably misses the truth, by the odds of that; then as in the other list."""
     miss_rate: float
     """e: the share of sets that are thought to miss the truth."""
 
@@ -105,15 +104,17 @@ def sharpened(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def review(log_odds: Tensor, confidence: Tensor) -> Review:
-    """Put examples in order for a person to look at; equal ones keep their order."""
+    """Put examples in order for a person to look at; equal ones keep their order.
+
+    Both of each example [n]: the odds of a miss but for e's, and r, the share of its label in what its set is given.
+    """
     e = miss_rate(log_odds)
     own_odds = log_odds + math.log(e / (1 - e))
     missed = torch.sigmoid(own_odds)
     wrong = 1 - (1 - missed) * confidence.double()
     return Review(
         missed=missed,
-        overall=_places(wrong),
-        ambiguous=_places((1 - missed) * (1 - confidence.double())),
+        ambiguous=_places(wrong),
         suspicious=_places(torch.where(own_odds > 0, 1 + own_odds, wrong)),
         miss_rate=e,
     )

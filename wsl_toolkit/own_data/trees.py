@@ -1,13 +1,14 @@
 """Gradient-boosted trees that learn from candidate sets, and a network of arrays that predicts what they predict.
 
-scikit-learn grows the trees. Every example stands in its training data once for each of its candidates, with the
-candidate's confidence r_j = p_j / Σ_{k∈s} p_k as its weight. After a few trees the confidences are computed anew, and
-boosting goes on. The gradient of that weighted cross-entropy in an example's logits is
+Boosting goes downhill on -log Σ_{j∈s} p_j, the loss of the estimator `cc`. Its gradient in an example's logits is
 
-    Σ_{j∈s} r_j (p - e_j) = p - r,
+    p - r,   r_j = p_j / Σ_{k∈s} p_k for j in s, else 0,
 
-which is the gradient of -log Σ_{j∈s} p_j as well: it is gradient boosting of the likelihood of the sets, the loss of
-the estimator `cc`, by a library that knows nothing of sets.
+which is that of the cross-entropy of every candidate, weighted by its confidence r_j. For each class a tree is grown on
+(p - r)_j, with p_j (1 - p_j) for the second derivative, which is the cross-entropy's: then p and r are computed anew.
+The trees are those of scikit-learn's HistGradientBoostingClassifier, by the part of it that grows one tree: the
+classifier itself takes labels, so that each example would have to stand in its data once for each candidate, and bins
+its columns anew whenever weights change, which took ten times as long. On sets of one class both grow the same trees.
 
 A grown tree is a few arrays. They are kept as buffers of a torch module, so that a model with trees is a file of
 tensors like any other: nothing is pickled, and to load somebody's model runs no code of theirs.
@@ -15,7 +16,8 @@ tensors like any other: nothing is pickled, and to load somebody's model runs no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -32,11 +34,12 @@ NAME = "sklearn:HistGradientBoostingClassifier"
 """What the trees are called where networks have a backbone's name."""
 
 STAGE = 5
-"""After so many trees of each class the confidences are computed anew."""
+"""After so many trees of each class held-out sets judge them."""
 BINS = 63
+TINY = 1e-9
+"""No class is less frequent to begin with."""
 QUANTILE_ROWS = 100_000
 """Of a long column, so many rows say where its bins are; torch's quantiles want no more."""
-LEAF_EXAMPLES = 20
 CELLS = 2**21
 """Of rows times trees, so many are looked at at once."""
 
@@ -48,6 +51,12 @@ class Boosting:
     learning_rate: float = 0.1
     max_leaf_nodes: int = 16
     max_iter: int = 100
+    min_samples_leaf: int = 20
+    l2_regularization: float = 0.0
+    max_features: float = 1.0
+    """The share of the columns that a node may be split by, drawn anew for each."""
+    subsample: float = 0.8
+    """The share of the examples that the trees of an iteration grow on, drawn anew for each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings under scikit-learn's names."""
@@ -84,6 +93,17 @@ class TreeEnsemble(nn.Module):
         return len(self.baseline)
 
     def _logits(self, x: Tensor) -> Tensor:
+        (logits,) = self._stages(x, [len(self.root)])
+        return logits
+
+    def stages(self, x: Tensor, ends: Sequence[int]) -> list[Tensor]:
+        """Return the logits of the first so many trees, for each of several numbers, which rise."""
+        x = x.flatten(1).double()
+        step = max(1, CELLS // max(1, len(self.root)))
+        parts = [self._stages(part, ends) for part in x.split(step)]
+        return [torch.cat(own) for own in zip(*parts, strict=True)]
+
+    def _stages(self, x: Tensor, ends: Sequence[int]) -> list[Tensor]:
         node = self.root.long().expand(len(x), -1)
         feature, left, right = self.feature.long(), self.left.long(), self.right.long()
         while True:
@@ -92,11 +112,20 @@ class TreeEnsemble(nn.Module):
             if torch.equal(below, node):  # a leaf's children are the leaf itself
                 break
             node = below
-        logits = self.baseline.expand(len(x), -1).clone()
-        logits.index_add_(1, self.output.long(), self.value[node])
-        # A class that no training set held is as unlikely as the least likely one.
-        lowest = logits.masked_fill(~self.seen, torch.inf).amin(1, keepdim=True)
-        return torch.where(self.seen, logits, lowest).float()
+        logits, output, value = self.baseline.expand(len(x), -1).clone(), self.output.long(), self.value[node]
+        found = []
+        for begin, end in itertools.pairwise([0, *ends]):
+            logits.index_add_(1, output[begin:end], value[:, begin:end])
+            # A class that no training set held is as unlikely as the least likely one.
+            lowest = logits.masked_fill(~self.seen, torch.inf).amin(1, keepdim=True)
+            found.append(torch.where(self.seen, logits, lowest).float())
+        return found
+
+    def first(self, trees: int) -> TreeEnsemble:
+        """Return the same with its first trees alone."""
+        nodes = int(self.root[trees]) if trees < len(self.root) else len(self.feature)
+        ends = {**dict.fromkeys(OF_NODES, nodes), "root": trees, "output": trees}
+        return TreeEnsemble({name: getattr(self, name)[: ends.get(name)] for name in ARRAYS})
 
     @property
     def depth(self) -> int:
@@ -116,7 +145,7 @@ class TreeEnsemble(nn.Module):
             if arrays[name].dtype != kind or arrays[name].ndim != 1:
                 raise ValueError(f"{name!r} must be a vector of {kind}")
         nodes, node = len(arrays["feature"]), torch.arange(len(arrays["feature"]))
-        if any(len(arrays[name]) != nodes for name in ("threshold", "left", "right", "value")):
+        if any(len(arrays[name]) != nodes for name in OF_NODES):
             raise ValueError("the trees' arrays differ in length")
         if len(arrays["root"]) != len(arrays["output"]) or len(arrays["baseline"]) != len(arrays["seen"]):
             raise ValueError("the trees' arrays differ in length")
@@ -174,6 +203,7 @@ ARRAYS = {
     "seen": torch.bool,
 }
 """The arrays of all trees, one after the other, with their types: nodes, then trees, then classes."""
+OF_NODES = ("feature", "threshold", "left", "right", "value")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -199,57 +229,84 @@ def grow(
 
     `counts` [n] say how much each example counts; None: all alike.
     """
-    from threadpoolctl import threadpool_limits
-
     labelled = candidates.labelled()
     inputs, mask = x.flatten(1)[labelled].double(), candidates.mask(labelled).cpu()
-    row, label = mask.nonzero(as_tuple=True)
-    classes = label.unique()
+    classes = mask.any(0).nonzero().flatten()
     watched = x.flatten(1)[:0] if watch is None else watch.flatten(1)
     if len(classes) < 2:
         constant = _constant(classes, mask.shape[1])
         return Grown(ensembles=(constant,), watched=(constant(watched),))
+    weights = torch.ones(len(mask)) if counts is None else counts[labelled.cpu()]
     edges, codes = binned(inputs)
-    expanded, answers = codes[row].numpy(), label.numpy()
-    counts = torch.ones(len(mask)) if counts is None else counts[labelled.cpu()]
-    counts = counts.double()[row]
-    weights = counts / mask.sum(1).double()[row]
-    classifier = _classifier(boosting, float(candidates.sizes[labelled].double().mean()))
-    ensembles: list[TreeEnsemble] = []
-    seen: list[Tensor] = []
-    # The data are small: a second thread costs more than it brings, and on a busy machine much more.
-    with threadpool_limits(1):
-        for end in range(STAGE, boosting.max_iter + STAGE, STAGE):
-            if stop is not None and stop() and ensembles:
-                break
-            classifier.set_params(max_iter=min(end, boosting.max_iter))
-            classifier.fit(expanded, answers, sample_weight=weights.numpy())
-            ensembles.append(exported(classifier, edges, mask.shape[1]))
-            weights = counts * candidate_confidence(ensembles[-1](inputs).double(), mask)[row, label]
-            seen.append(ensembles[-1](watched))
-    _check(ensembles[-1], classifier, inputs[:100], codes[:100])
-    return Grown(ensembles=tuple(ensembles), watched=tuple(seen))
+    grower = _Grower(boosting, codes.numpy())
+    sets, weights = mask[:, classes], weights.double().unsqueeze(1)
+    start = (weights * sets / sets.sum(1, keepdim=True)).sum(0).clamp(min=TINY).log()
+    logits = (start - start.mean()).repeat(len(sets), 1)
+    baseline, grown = logits[0].clone(), []
+    for number in range(boosting.max_iter):
+        if number % STAGE == 0 and number and stop is not None and stop():
+            break
+        p = torch.softmax(logits, 1)
+        slopes = weights * (p - candidate_confidence(logits, sets))
+        grown.append(grower.trees(slopes, weights * p * (1 - p), logits))
+    ensemble = exported(grown, classes, baseline, edges, mask.shape[1])
+    _check(ensemble, inputs[:100], logits[:100], classes)
+    ends = [len(classes) * end for end in [*range(STAGE, len(grown), STAGE), len(grown)]]
+    return Grown(ensembles=tuple(ensemble.first(end) for end in ends), watched=tuple(ensemble.stages(watched, ends)))
 
 
-def _classifier(boosting: Boosting, mean_size: float) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
+class _Grower:
+    """Grows trees by the part of scikit-learn that grows one of them."""
 
-    return HistGradientBoostingClassifier(
-        learning_rate=boosting.learning_rate,
-        max_leaf_nodes=boosting.max_leaf_nodes,
-        max_bins=BINS,
-        min_samples_leaf=round(LEAF_EXAMPLES * mean_size),  # an example stands there once for each candidate
-        warm_start=True,
-        early_stopping=False,
-        random_state=0,  # nothing is drawn: no example is held out, no feature left out
-    )
+    def __init__(self, boosting: Boosting, codes: np.ndarray) -> None:
+        try:
+            from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
+        except ImportError:
+            raise DataError(UNKNOWN) from None
+        self.grower: Any = TreeGrower
+        self.codes = np.ascontiguousarray(codes.astype(np.uint8))
+        self.by_column = np.asfortranarray(self.codes)
+        self.part = round(boosting.subsample * len(codes))
+        self.rng = np.random.default_rng(0)  # the same data grow the same trees
+        self.settings = {
+            "max_leaf_nodes": boosting.max_leaf_nodes,
+            "min_samples_leaf": boosting.min_samples_leaf,
+            "l2_regularization": boosting.l2_regularization,
+            "feature_fraction_per_split": boosting.max_features,
+            "shrinkage": boosting.learning_rate,
+            "n_bins": BINS + 1,  # the last one is for missing values, of which there are none
+            "n_bins_non_missing": BINS,
+            "rng": self.rng,
+            "n_threads": 1,  # the data are small: a second thread costs more than it brings
+        }
+        self.thresholds = [np.arange(BINS, dtype=float)] * codes.shape[1]
+
+    def trees(self, slopes: Tensor, curvatures: Tensor, logits: Tensor) -> list[np.ndarray]:
+        """Return the nodes of a tree for each column of gradients [n, K], and add what it says to the logits."""
+        n = len(self.codes)
+        part = np.sort(self.rng.permutation(n)[: self.part]) if self.part < n else slice(None)
+        codes = self.by_column if self.part == n else np.asfortranarray(self.codes[part])
+        first, second = (np.asfortranarray(each.float().numpy()[part]) for each in (slopes, curvatures))
+        values, found = logits.numpy(), []
+        try:
+            for place in range(first.shape[1]):
+                tree = self.grower(codes, first[:, place], second[:, place], **self.settings)
+                tree.grow()
+                made = tree.make_predictor(binning_thresholds=self.thresholds)
+                values[:, place] += made.predict_binned(self.codes, BINS, 1)
+                found.append(made.nodes)
+        except (TypeError, AttributeError):
+            raise DataError(UNKNOWN) from None
+        return found
+
+
+UNKNOWN = "this version of scikit-learn grows its trees in a way that is not known here: choose --backbone"
 
 
 def binned(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return each column's edges [d, BINS - 1], infinite where there are fewer, and how many of them each x is above.
 
-    scikit-learn would cut the columns into bins anew at every stage, by weighted quantiles, which takes it longer than
-    to grow the trees. It takes a column of few different numbers as it is.
+    A column of few different numbers has a bin for each.
     """
     edges = torch.full((x.shape[1], BINS - 1), torch.inf, dtype=torch.float64)
     codes = torch.empty_like(x)
@@ -266,32 +323,26 @@ def binned(x: Tensor) -> tuple[Tensor, Tensor]:
     return edges, codes
 
 
-def exported(classifier: Any, edges: Tensor, num_classes: int) -> TreeEnsemble:
-    """Return what scikit-learn has grown on bins as arrays: code <= k + 1/2 is x <= edge k."""
-    parts: list[np.ndarray] = []
-    roots, outputs, total = [], [], 0
-    places = classifier.classes_ if len(classifier.classes_) > 2 else classifier.classes_[1:]
-    for iteration in classifier._predictors:
-        for place, tree in zip(places, iteration, strict=True):
-            roots.append(total)
-            outputs.append(int(place))
-            parts.append(tree.nodes)
-            total += len(tree.nodes)
-    nodes = np.concatenate(parts)
-    shift = np.repeat(roots, [len(part) for part in parts])
-    own, leaf = np.arange(total), nodes["is_leaf"].astype(bool)
-    feature = np.where(leaf, 0, nodes["feature_idx"])
-    edge = np.where(leaf, 0, np.clip(np.floor(nodes["num_threshold"]), 0, BINS - 2)).astype(int)
+def exported(
+    grown: Sequence[Sequence[np.ndarray]], classes: Tensor, start: Tensor, edges: Tensor, num_classes: int
+) -> TreeEnsemble:
+    """Return trees [iterations][classes], grown on bins, as arrays: code <= k is x <= edge k."""
+    parts = [nodes for iteration in grown for nodes in iteration]
+    sizes = [len(nodes) for nodes in parts]
+    nodes, roots = np.concatenate(parts), np.cumsum([0, *sizes[:-1]])
+    shift = np.repeat(roots, sizes)
+    own, leaf = np.arange(len(nodes)), nodes["is_leaf"].astype(bool)
+    feature, edge = (np.where(leaf, 0, nodes[name]).astype(int) for name in ("feature_idx", "bin_threshold"))
     baseline, seen = np.zeros(num_classes), np.zeros(num_classes, dtype=bool)
-    baseline[places], seen[classifier.classes_] = np.ravel(classifier._baseline_prediction), True
+    baseline[classes], seen[classes] = start, True
     found = {
         "feature": feature,
-        "threshold": np.where(leaf, 0.0, edges.numpy()[feature, edge]),
+        "threshold": np.where(leaf, 0.0, edges.numpy()[feature, np.minimum(edge, BINS - 2)]),
         "left": np.where(leaf, own, nodes["left"] + shift),
         "right": np.where(leaf, own, nodes["right"] + shift),
         "value": np.where(leaf, nodes["value"], 0.0),
-        "root": np.array(roots),
-        "output": np.array(outputs),
+        "root": roots,
+        "output": np.tile(classes.numpy(), len(grown)),
         "baseline": baseline,
         "seen": seen,
     }
@@ -307,11 +358,7 @@ def _constant(classes: Tensor, num_classes: int) -> TreeEnsemble:
     return TreeEnsemble({**arrays, "baseline": seen.double(), "seen": torch.ones_like(seen)})
 
 
-def _check(ensemble: TreeEnsemble, classifier: Any, x: Tensor, codes: Tensor) -> None:
-    """Compare the arrays with scikit-learn's own answer: another version of it may keep its trees otherwise."""
-    theirs = torch.from_numpy(classifier.predict_proba(codes.numpy()))
-    ours = torch.softmax(ensemble(x).double().masked_fill(~ensemble.seen, -torch.inf), 1)[:, ensemble.seen]
-    if not torch.allclose(ours, theirs, atol=1e-4):
-        raise DataError(
-            "this version of scikit-learn keeps its trees in a form that is not known here: choose --backbone"
-        )
+def _check(ensemble: TreeEnsemble, x: Tensor, logits: Tensor, classes: Tensor) -> None:
+    """Compare the arrays with what the trees said while they grew: another version may keep them otherwise."""
+    if not torch.allclose(ensemble(x).double()[:, classes], logits, rtol=1e-4, atol=1e-4):
+        raise DataError(UNKNOWN)

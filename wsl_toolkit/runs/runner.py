@@ -21,6 +21,7 @@ from wsl_toolkit.runs import summary, trial_figures
 from wsl_toolkit.runs.feature_cache import FeatureCache
 from wsl_toolkit.runs.features import FeatureMaker, cache_in, check_frozen, freeze
 from wsl_toolkit.runs.folder import RunFolder, children_of
+from wsl_toolkit.runs.plans import choices_in
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.runs.session import Listener, Parts, Session, tracked_in
 from wsl_toolkit.runs.tracked_trial import TrackedTrial, finished_trial, trial_problem
@@ -99,7 +100,13 @@ def run(
             if ranks is not None:
                 ranks.tell([trial.seed for trial in trials])
             with at_fault(config, registry):
-                trained = train([trial.job() for trial in trials], stop=stop, ranks=ranks, note=listener.note)
+                trained = train(
+                    [trial.job() for trial in trials],
+                    stop=stop,
+                    ranks=ranks,
+                    note=listener.note,
+                    choices=choices_in(HOME if folder is None else folder.home, listener.note),
+                )
             outcomes |= {each.seed: each for each in trained}
             result = _collect(config, tracker, tracked.run_id, facts.name, outcomes, notes)
             listener.result(result)  # nobody waits for figures and a model to see it

@@ -18,7 +18,7 @@ from wsl_toolkit.training.assumptions import mismatch
 from wsl_toolkit.training.config import RunConfig
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.metrics import METRICS
-from wsl_toolkit.training.train import TrialOutcome
+from wsl_toolkit.training.train import Trained, TrialOutcome
 
 
 def shown(names: Iterable[str]) -> dict[str, str]:
@@ -106,6 +106,7 @@ def trial_facts(result: TrialOutcome) -> dict[str, Any]:
         "metrics": result.final,
         "candidates": {"hash": result.candidates_hash, "mean_size": result.mean_size},
         "seconds": round(result.seconds, 3),
+        **({"plan": result.plan} if isinstance(result, Trained) else {}),
     }
 
 

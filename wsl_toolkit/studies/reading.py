@@ -55,22 +55,28 @@ def find_values(what: str) -> tuple[dict[str, Any], str]:
     if path.suffix == ".py" and is_file:
         return _from_python(path).to_dict(), what
     if path.suffix == ".toml" or is_file:
-        return _with_base(read_toml(path, "study file"), what), what
+        return _with_base(read_toml(path, "study file"), what, path), what
     files = study_files()
     if what not in files:
         hint = did_you_mean(what, files) or f" Built in: {', '.join(files)}."
         raise ConfigError(f"there is no study {what!r}, neither a file nor a built-in.{hint}")
-    return _with_base(read_toml(files[what], "study file"), f"study {what}"), f"study {what}"
+    return _with_base(read_toml(files[what], "study file"), f"study {what}", files[what]), f"study {what}"
 
 
-def _with_base(values: dict[str, Any], where: str) -> dict[str, Any]:
-    """Lay a description over the built-in study that it names as its `base`."""
+def _with_base(values: dict[str, Any], where: str, *files: Path) -> dict[str, Any]:
+    """Lay a description over the study that it names as its `base`: a built-in one, or a file from the same folder.
+
+    The last of `files` is the one that the values are from, those before it are the ones that it is the base of.
+    """
     if "base" not in values:
         return values
-    files, name = study_files(), values["base"]
-    base = read_toml(files[name], "study file") if isinstance(name, str) and name in files else {"base": ""}
-    if "base" in base:
-        raise ConfigError(f"{where}: base must be a built-in study of its own, not {shown(name)}")
+    known, name = study_files(), values["base"]
+    if not isinstance(name, str) or (name not in known and not name.endswith(".toml")):
+        raise ConfigError(f"{where}: base must be a built-in study or a TOML file, not {shown(name)}")
+    file = known[name] if name in known else files[-1].parent / name
+    if file.resolve() in [each.resolve() for each in files]:
+        raise ConfigError(f"{where}: base {shown(name)} leads back to itself")
+    base = _with_base(read_toml(file, "study file"), str(file), *files, file)
     return _overlay(base, {key: value for key, value in values.items() if key != "base"})
 
 

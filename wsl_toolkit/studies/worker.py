@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 import torch
@@ -22,6 +23,7 @@ from wsl_toolkit.plugins.code_identity import changes, code_of, digest_of
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.features import NO_CACHE, FeatureMaker, cache_in, check_frozen, head_of
+from wsl_toolkit.runs.plans import choices_in
 from wsl_toolkit.studies.jobs import DIVERGED, FINISHED, PRUNED, Job, JobResult
 from wsl_toolkit.studies.search import Pruner
 from wsl_toolkit.studies.tasks import Task
@@ -71,7 +73,9 @@ class TaskWorker:
             if len(jobs) > 1 and (reason := why_one_by_one(jobs)):
                 yield Apart(reason)
                 return
-            for job, trained in zip(task.jobs, train(jobs, share=self.share, keep_diverged=True), strict=True):
+            choices = None if task.home is None else choices_in(task.home)
+            done = train(jobs, share=self.share, keep_diverged=True, choices=choices)
+            for job, trained in zip(task.jobs, done, strict=True):
                 tell(int(job.config["epochs"]) - len(trained.records))
                 yield job_result(job, trained, codes[job.id])
 
@@ -216,6 +220,11 @@ def _checkpoints(job: Job, task: Task, problem: Problem, code: dict[str, str]) -
     return TrialCheckpoints(files, identity, last=False, codes=[code])
 
 
+def _shown(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a plan may differ between two runs on one machine."""
+    return {name: plan[name] for name in ("threads", "prefetch", "chunk", "source") if name in plan}
+
+
 def job_result(job: Job, trained: Trained, code: dict[str, str]) -> JobResult:
     """Return a job's result from what was trained, and by which code."""
     status, message = FINISHED, ""
@@ -233,7 +242,7 @@ def job_result(job: Job, trained: Trained, code: dict[str, str]) -> JobResult:
         candidates_hash=trained.candidates_hash,
         mean_size=trained.mean_size,
         seconds=round(trained.seconds, 3),
-        plan={"threads": torch.get_num_threads(), "stacked": trained.stacked, "torch": torch.__version__},
+        plan={**_shown(trained.plan), "stacked": trained.stacked, "torch": torch.__version__},
         ended_at=int(time.time() * 1000),
         code=code,
     )

@@ -173,6 +173,24 @@ class EstimatorContract(ComponentContract):
         for name, value in state.items():
             assert same_numbers(value, kept[name]), f"after_epoch wrote to {name!r}; return new values"
 
+    def test_a_gradient_that_is_written_out_is_that_of_the_loss(self, component: Estimator) -> None:
+        """Losses and gradients as torch finds them from `loss`, at ordinary logits and finite at extreme ones."""
+        if not component.has_gradient:
+            not_applicable("it leaves its gradient to torch")
+        for dtype in (torch.float32, torch.float64):
+            made = make_batch(component, dtype=dtype)
+            logits = made.logits.clone().requires_grad_()
+            losses = component.loss(logits, made.candidates, made.state)
+            (gradient,) = torch.autograd.grad(losses.sum(), logits)
+            found = component.loss_and_gradient(made.logits, made.candidates, made.state)
+            _assert_close(found[0], losses.detach(), "the loss of loss_and_gradient")
+            _assert_close(found[1], gradient, "the gradient of loss_and_gradient")
+        ordinary = make_batch(component, dtype=torch.float32)
+        for words, make in EXTREMES.items():
+            made = ordinary.at(make(*ordinary.logits.shape))
+            for value in component.loss_and_gradient(made.logits, made.candidates, made.state):
+                assert not (bad := not_finite(value)), f"loss_and_gradient gives {bad} at {words}"
+
     def test_the_promise_is_proven_by_enumeration(self, component: Estimator) -> None:
         """Every set at K classes, under random distributions of the assumed setting and of each within it."""
         if component.kind is Kind.HEURISTIC:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from wsl_toolkit.parameters import construct
 from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.plugins.places import defined_at
 from wsl_toolkit.system.random_streams import seed_torch, stream, stream_seed, watched
+from wsl_toolkit.training.calibration import Subject, chosen
 from wsl_toolkit.training.config import Training
 from wsl_toolkit.training.devices import choose_device
 from wsl_toolkit.training.distributed.ranks import Ranks
@@ -28,7 +30,7 @@ from wsl_toolkit.training.distributed.trainer import ParallelTrainer, own_rows, 
 from wsl_toolkit.training.evaluation import evaluation
 from wsl_toolkit.training.metrics import monitored
 from wsl_toolkit.training.optimisers import make_optimizer, options_class, takes_momentum
-from wsl_toolkit.training.plan import ExecutionPlan, choose_plan
+from wsl_toolkit.training.plan import ExecutionPlan, base_plan, forward_operations
 from wsl_toolkit.training.residency import placed, settled
 from wsl_toolkit.training.risk import Risk
 from wsl_toolkit.training.schedules import make_scheduler, schedule_class
@@ -42,10 +44,12 @@ def make_trainer(
     training: Training,
     seed: int,
     ranks: Ranks | None = None,
+    recorded: Mapping[str, Any] | None = None,
 ) -> Trainer:
     """Put a trainer together; seeds torch's global generator, which initialisation and dropout use.
 
-    With `ranks`, the trainer is this rank's part of one that all of them train.
+    With `ranks`, the trainer is this rank's part of one that all of them train. `recorded` is what a checkpoint says
+    of threads and chunks, which then is not chosen anew.
     """
     device = choose_device(training.device if ranks is None else ranks.device(training.device))
     own_stream = ranks.stream if ranks else ""
@@ -64,14 +68,15 @@ def make_trainer(
         "batch_size": training.batch_size,
         "shuffle": stream(seed, "shuffling"),
         "evaluate": evaluation(problem, device),
-        "plan": _plan(model, inputs, device, training),
         "nan_ends": training.on_nan == "stop",
+        "planned": training.epochs,
     }
     weights = None if problem.weights is None else problem.weights.to(device)
     if ranks is None:
         width = _feature_width(estimator, model, problem, device)
         own = Risk(estimator, candidates.to(device), weights=weights, feature_width=width)
-        return _scheduled(Trainer(risk=own, **parts), training)
+        plan = _plan(model, own, inputs, device, training, recorded=recorded)
+        return _scheduled(Trainer(risk=own, plan=plan, **parts), training)
     ranks.agree("candidate sets", candidates.content_hash)
     if problem.weights is not None:
         ranks.agree("weights", hashlib.sha256(problem.weights.double().numpy().tobytes()).hexdigest())
@@ -83,21 +88,41 @@ def make_trainer(
         index=ranks.rows_of(ranks.rank, len(candidates)),
         feature_width=_feature_width(estimator, model, problem, device),
     ).to(device)
-    return _scheduled(ParallelTrainer(ranks=ranks, whole=candidates.to(device), risk=risk, **parts), training)
+    plan = _plan(model, risk, inputs, device, training, ranks, recorded)
+    whole = candidates.to(device)
+    return _scheduled(ParallelTrainer(ranks=ranks, whole=whole, risk=risk, plan=plan, **parts), training)
 
 
-def _plan(model: nn.Module, inputs: Tensor | Inputs, device: torch.device, training: Training) -> ExecutionPlan:
+def _plan(
+    model: nn.Module,
+    risk: Risk,
+    inputs: Tensor | Inputs,
+    device: torch.device,
+    training: Training,
+    ranks: Ranks | None = None,
+    recorded: Mapping[str, Any] | None = None,
+) -> ExecutionPlan:
     """Return how to train; its count of operations is the network's first forward pass."""
     try:
-        plan = choose_plan(model, inputs, device, batch_size=training.batch_size)
+        plan = base_plan(model, inputs, device)
         half = training.precision != "float32"
-        return attrs.evolve(
+        plan = attrs.evolve(
             plan,
             autocast=half,
             half=training.precision if half else plan.half,
             compile=training.compile,
             deterministic=training.deterministic,
         )
+        subject = Subject(
+            model=model,
+            risk=risk,
+            inputs=as_inputs(inputs, plan.channels_last),
+            visited=risk.visited(),
+            batch_size=max(1, training.batch_size // (ranks.count if ranks else 1)),
+            operations=forward_operations(model, inputs),
+            epochs=training.epochs,
+        )
+        return chosen(plan, subject, threads=training.threads, recorded=recorded, ranks=ranks)
     except Exception as error:
         mark(error, "backbone")
         raise

@@ -19,7 +19,17 @@ CONFIGURED = (*DEFAULT_COMPONENTS, "transform")
 """The roles that a configuration has a table for; a transform is there only if it is named."""
 
 
-AFTER_0_1 = ("warmup_epochs", "patience", "monitor", "keep", "augmentation", "subset", "compile", "deterministic")
+AFTER_0_1 = (
+    "warmup_epochs",
+    "patience",
+    "monitor",
+    "keep",
+    "augmentation",
+    "subset",
+    "compile",
+    "deterministic",
+    "threads",
+)
 """Training settings that release 0.1 did not have."""
 
 
@@ -57,6 +67,9 @@ class Training:
         gt=0,
     )
     device: str = param("auto", help="auto, cpu, cuda, cuda:1, mps")
+    threads: int = param(
+        0, help="threads of a training step on a CPU; 0: what is fastest, measured once", ge=0, le=2**16
+    )
     precision: str = param(
         "float32",
         help="numbers of the forward pass; bfloat16 and float16 are faster where the processor has them",

@@ -17,6 +17,7 @@ from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.errors import DivergedError
 from wsl_toolkit.plugins.attribution import mark
 from wsl_toolkit.training import divergence, first_batch
+from wsl_toolkit.training.linear import differentiates_itself, gradient_writer, is_watched
 from wsl_toolkit.training.plan import ExecutionPlan
 from wsl_toolkit.training.risk import WEIGHT, LiveRisk, loop_state
 
@@ -88,9 +89,13 @@ class Loop:
         self.batch_size = batch_size
         self.plan = plan
         self._forward = plan.prepare(model)
+        self._writer = None if plan.autocast or plan.compile else self._gradient_writer()
+        self._by_hand: Callable[[Tensor, Tensor], None] | None = None
+        """What writes the gradients of a linear model whose estimator differentiates its own loss, in this pass."""
         self.scaler = plan.scaler()
         """What scales losses before they are differentiated, in float16."""
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._norms = running_norms(model)
         self.watch = divergence.Watch(self._single)
         self.after_step: Callable[[], None] | None = None
         """What follows each of the optimiser's steps: a schedule that does not wait for the epoch's end."""
@@ -106,6 +111,7 @@ class Loop:
         for kernels may give other last bits where data lies at another address.
         """
         self.model.train()
+        self._by_hand = None if self._writer is None or is_watched(self.model) else self._writer
         common = self._common_state(epoch)
         chunks = self.cut(order)
         done = 0 if begun is None else len(begun.sizes)
@@ -141,7 +147,8 @@ class Loop:
 
     def cut(self, order: Tensor) -> list[Chunk]:
         """Cut an epoch's order into chunks, and those into batches."""
-        parts = order.split(batch_sizes(len(order), self.inputs.chunk_length(self.batch_size)))
+        length = self.plan.chunk or self.inputs.chunk_length(self.batch_size)
+        parts = order.split(batch_sizes(len(order), length))
         return [
             Chunk(index=part, batches=[Batch(size=n, whole=n) for n in batch_sizes(len(part), self.batch_size)])
             for part in parts
@@ -156,23 +163,29 @@ class Loop:
         takes_part = self._takes_part(batch)
         if takes_part:
             version = inputs._version
-            seen = self._look(inputs, mask, rows, batch)
+            if self.unchecked and self._by_hand is not None:
+                self._check(self._look(inputs, mask, rows, batch), common, wrote=inputs._version != version)
+            with torch.set_grad_enabled(self._by_hand is None):
+                seen = self._look(inputs, mask, rows, batch)
             if self.unchecked:
                 self._check(seen, common, wrote=inputs._version != version)
             self.watch.see(seen.logits, seen.mask, seen.state, common)
-            objective = self._objective(seen, common, batch)
+            objective, slopes = self._differentiated(seen, common, batch)
             if when == "before":
                 # Computed before the step, because the state must be the one that the loss was computed with.
                 new = self._update(seen, common, batch)
-            # Each model's objective depends on that model alone, so that their sum has the gradients of all.
-            total = objective.sum() if objective.ndim else objective
-            (total if self.scaler is None else self.scaler.scale(total)).backward()
+            if self._by_hand is not None and slopes is not None:
+                self._by_hand(inputs, slopes)
+            else:
+                # Each model's objective depends on that model alone, so that their sum has the gradients of all.
+                total = objective.sum() if objective.ndim else objective
+                (total if self.scaler is None else self.scaler.scale(total)).backward()
         else:
             self.watch.see_nothing()
             objective = torch.zeros((), device=self._parameters[0].device)
         self._descend()
         if when == "after" and takes_part:
-            with torch.no_grad(), frozen_running_statistics(self.model):
+            with torch.no_grad(), frozen_running_statistics(self._norms):
                 new = self._update(self._look(inputs, mask, rows, batch), common, batch)
         self.risk.write_batch(new, rows)
         return self._counted(objective.detach())
@@ -199,7 +212,10 @@ class Loop:
         """Check once that network and estimator keep their contracts: what is wrong may train all the same."""
         first_batch.check_network(seen.logits, tuple(seen.mask.shape), wrote=wrote)
         for place in self._places():
-            first_batch.check_estimator(self._single(place, seen.logits, seen.mask, seen.state, common))
+            single = self._single(place, seen.logits, seen.mask, seen.state, common)
+            first_batch.check_estimator(single)
+            if self._by_hand is not None:
+                first_batch.check_gradient(single)
         self.unchecked = False
 
     def _places(self) -> Sequence[int]:
@@ -216,6 +232,20 @@ class Loop:
             shared=common,
             row_names=tuple(name for name in self.risk.row_names if name != WEIGHT),
         )
+
+    def _gradient_writer(self) -> Callable[[Tensor, Tensor], None] | None:
+        """Return what writes the network's gradients from the loss's in the logits; None: torch does."""
+        return gradient_writer(self.model) if differentiates_itself(self.risk.estimator) else None
+
+    def _differentiated(self, seen: Seen, common: State, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return what the batch minimises, and its gradient in the logits where the estimator writes it out."""
+        if self._by_hand is None:
+            return self._objective(seen, common, batch), None
+        losses, slopes = self.risk.estimator.loss_and_gradient(seen.logits, seen.mask, {**common, **seen.state})
+        if self.risk.weighted:
+            weights = seen.state[WEIGHT]
+            losses, slopes = losses * weights, slopes * weights.unsqueeze(-1)
+        return losses.mean(0), slopes / len(losses)
 
     def _objective(self, seen: Seen, common: State, batch: Batch) -> Tensor:
         """Return what the batch minimises."""
@@ -296,10 +326,14 @@ def batch_sizes(n: int, batch_size: int) -> list[int]:
     return sizes
 
 
+def running_norms(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Return the batch norms of a network that keep running statistics."""
+    return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+
+
 @contextmanager
-def frozen_running_statistics(model: nn.Module) -> Iterator[None]:
-    """Keep batch norm in training mode but leave its running statistics alone."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+def frozen_running_statistics(norms: Sequence[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
+    """Keep batch norms in training mode but leave their running statistics alone."""
     for norm in norms:
         norm.track_running_stats = False
     try:

@@ -79,6 +79,22 @@ def check_estimator(single: Single) -> None:
             _refuse(estimator, "update", f"returns {sorted(new)}, but update_when is 'never', so it is never stored")
 
 
+def check_gradient(single: Single) -> None:
+    """Refuse a gradient that an estimator writes out if it is not that of its loss at this batch."""
+    losses = single.estimator.loss(*(given := _arguments(single)))
+    (wanted,) = torch.autograd.grad(losses.sum(), given[0])
+    found = _called(single.estimator, "loss_and_gradient", *_arguments(single, attached=False))
+    if not isinstance(found, tuple) or len(found) != 2 or not all(isinstance(each, Tensor) for each in found):
+        _refuse(single.estimator, "loss_and_gradient", "must return two tensors: losses, and their gradients")
+    for what, each, right in (("losses", found[0], losses.detach()), ("gradients", found[1], wanted)):
+        if each.shape != right.shape or each.dtype != right.dtype:
+            _refuse(single.estimator, "loss_and_gradient", f"gives {what} {_described(each)}, not {_described(right)}")
+        finite = right.isfinite()  # where the loss overflows, it will be told where that came from
+        size = float(right[finite].abs().max()) if bool(finite.any()) else 0.0
+        if not torch.allclose(each[finite], right[finite], rtol=1e-3, atol=1e-4 * max(1.0, size)):
+            _refuse(single.estimator, "loss_and_gradient", f"gives {what} that are not those of the loss")
+
+
 def check_new_state(
     estimator: Estimator, function: str, new: Any, mask: Tensor, state: State, owned: frozenset[str]
 ) -> None:

@@ -54,6 +54,8 @@ class Trained(TrialOutcome):
     model: nn.Module
     stacked: int = 1
     """How many models were trained as one with it."""
+    plan: dict[str, Any] = attrs.field(factory=dict)
+    """How it was trained: device, threads, chunks, and where that choice comes from."""
     error: DivergedError | None = None
     """Why it did not come to its end: its loss became NaN or infinite."""
     ended_by: str = ""

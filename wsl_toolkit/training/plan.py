@@ -12,11 +12,9 @@ from torch import Tensor, nn
 
 from wsl_toolkit.data.inputs import Inputs, as_inputs
 from wsl_toolkit.training.devices import deterministic, flushing
+from wsl_toolkit.training.linear import turned_forward
 
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
-THREADS_PAY_FROM = 1e8
-"""Floating-point operations in a training step from which a second thread earns more than it costs to wake."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,10 +38,18 @@ class ExecutionPlan:
     """A second thread gathers the next examples while these are trained on; no bit depends on it."""
     flush_denormals: bool = False
     """Numbers below 1.2e-38 count as 0: processors take many times as long over them."""
+    chunk: int = 0
+    """How many examples are gathered at once, a multiple of the batch size; 0: what their inputs find good."""
+    source: str = attrs.field(default="", eq=False, repr=False)
+    """Where threads, gathering ahead and chunk come from: given, recorded, kept, measured, or short: not measured."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, to be saved with the run."""
-        return attrs.asdict(self)
+        """Return plain values that bits may depend on, to be saved with the run."""
+        return attrs.asdict(self, filter=lambda field, _: field.name != "source")
+
+    def choice(self) -> dict[str, Any]:
+        """Return what is measured."""
+        return {"threads": self.threads, "prefetch": self.prefetch, "chunk": self.chunk}
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
@@ -61,6 +67,8 @@ class ExecutionPlan:
         if self.channels_last:
             model.to(memory_format=torch.channels_last)
         forward: Callable[[Tensor], Any] = torch.compile(model) if self.compile else model
+        if not self.compile and torch.device(self.device).type == "cpu":
+            forward = turned_forward(model) or forward
         return _in_half(forward, torch.device(self.device).type, HALVES[self.half]) if self.autocast else forward
 
     def scaler(self) -> torch.amp.GradScaler | None:
@@ -87,31 +95,22 @@ def _lifted(value: Tensor) -> Tensor:
     return value.float() if value.is_floating_point() else value
 
 
-def choose_plan(
+def base_plan(
     model: nn.Module,
     inputs: Tensor | Inputs,
     device: torch.device | str = "cpu",
     *,
-    batch_size: int = 256,
-    models: int = 1,
     autocast: bool = False,
     compile: bool = False,
 ) -> ExecutionPlan:
-    """Return a good plan for training `models` such models; precision and compilation are the caller's to ask for."""
+    """Return what a network and a device decide of a plan; threads and chunks are chosen by `training.calibration`."""
     device = torch.device(device)
     images = len(as_inputs(inputs).shape) == 3 and any(isinstance(m, nn.Conv2d) for m in model.modules())
-    threads = None
-    if device.type == "cpu":
-        # Never more than torch's present setting: whoever shares the machine among processes has lowered it.
-        work = 3 * models * batch_size * forward_operations(model, inputs)
-        threads = torch.get_num_threads() if work >= THREADS_PAY_FROM else 1
     return ExecutionPlan(
         device=str(device),
-        threads=threads,
         channels_last=images,
         autocast=autocast,
         compile=compile,
-        prefetch=threads == 1 < torch.get_num_threads(),
         flush_denormals=device.type == "cpu",
     )
 

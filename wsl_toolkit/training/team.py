@@ -111,6 +111,7 @@ class Member:
             best_epoch=best_epoch,
             model=plain(self.trainer.model).eval(),
             stacked=self.trainer.stacked,
+            plan={**self.trainer.plan.as_dict(), "source": self.trainer.plan.source},
             error=self.error,
             ended_by=self.ended_by,
         )
@@ -152,7 +153,8 @@ class Team:
             trainers = [member.trainer for member in active]
             if len(trainers) == 1 and isinstance(self._unit, Stack):
                 trainers[0].own_tensors()
-            self._unit = Stack(trainers) if len(trainers) > 1 else trainers[0]
+            plan = self._unit.plan if isinstance(self._unit, Stack) else None
+            self._unit = Stack(trainers, plan) if len(trainers) > 1 else trainers[0]
             self._active = active
             if first:
                 for member in active:

@@ -11,9 +11,11 @@ import attrs
 import torch
 
 from wsl_toolkit.data.problem import Problem
+from wsl_toolkit.system.kept_choices import KeptChoices
 from wsl_toolkit.system.memory import free_memory
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.build import make_trainer, started_from
+from wsl_toolkit.training.calibration import using
 from wsl_toolkit.training.callbacks import Callbacks
 from wsl_toolkit.training.checkpoints import Place
 from wsl_toolkit.training.devices import explained
@@ -36,6 +38,7 @@ def train(
     note: Callable[[str], None] = lambda text: None,
     share: int = 1,
     keep_diverged: bool = False,
+    choices: KeptChoices | None = None,
 ) -> list[Trained]:
     """Train every job, and return the models in the jobs' order.
 
@@ -44,19 +47,21 @@ def train(
     goes on from its newest checkpoint and leaves new ones, stops early and keeps its best epoch if its training says
     so, and calls its callbacks. A request to `stop` is granted between two batches, after a last checkpoint. With
     `ranks`, all of them must call this; rank 0 alone has metrics beyond the risk. `share` is how many processes share
-    this machine's memory. A model that diverges raises, or with `keep_diverged` is returned with its error. Torch's
-    global random state is left as it was.
+    this machine's memory. A model that diverges raises, or with `keep_diverged` is returned with its error. Threads and
+    chunks that are measured for a plan are kept in `choices`, or else in this process's memory. Torch's global random
+    state is left as it was.
     """
     stop = stop or StopRequest()
     trained: dict[int, Trained] = {}
-    for team in _teams(jobs, ranks, note, share):
-        with team.restored(), explained():
-            while (unit := team.unit()) is not None and not team.is_stopped(stop):
-                outcomes = unit.train_epoch(stop)
-                if outcomes is not None:
-                    team.take(outcomes, keep_diverged)
-            team.end(stop)
-        trained |= {id(member.job): member.trained() for member in team.members}
+    with using(choices):
+        for team in _teams(jobs, ranks, note, share):
+            with team.restored(), explained():
+                while (unit := team.unit()) is not None and not team.is_stopped(stop):
+                    outcomes = unit.train_epoch(stop)
+                    if outcomes is not None:
+                        team.take(outcomes, keep_diverged)
+                team.end(stop)
+            trained |= {id(member.job): member.trained() for member in team.members}
     return [trained[id(job)] for job in jobs]
 
 
@@ -164,7 +169,9 @@ def _begin(job: TrainingJob, problem: Problem, ranks: Ranks | None) -> Member:
     if ranks is not None:
         checkpoints = SharedCheckpoints(ranks, checkpoints)
     with checkpoints.same_threads():  # on which the plan of execution depends
-        trainer = make_trainer(problem, job.estimator, job.backbone, job.training, job.seed, ranks)
+        trainer = make_trainer(
+            problem, job.estimator, job.backbone, job.training, job.seed, ranks, checkpoints.recorded
+        )
     best = BestEpoch.of(job.training) if ranks is None or ranks.leads else None
     callbacks = Callbacks(job.callbacks if ranks is None or ranks.leads else ())
     return Member(job=job, problem=problem, checkpoints=checkpoints, trainer=trainer, best=best, callbacks=callbacks)

@@ -65,6 +65,7 @@ class Trainer:
         plan: ExecutionPlan | None = None,
         stop: Callable[[], bool] = never,
         nan_ends: bool = True,
+        planned: int = 1,
     ) -> None:
         self.model = model
         self.risk = risk
@@ -79,6 +80,8 @@ class Trainer:
         """Whether the schedule is stepped after each batch, not after each epoch."""
         self.stop = stop
         self.nan_ends = nan_ends
+        self.planned = planned
+        """How many epochs it is to be trained, which decides whether a plan is worth measuring."""
         self.epoch = 0
         self.partial: PartialEpoch | None = None
         self.origin: Origin | None = None
@@ -168,6 +171,11 @@ class Trainer:
         """Follow a schedule from step to step."""
         self.scheduler, self.by_step = scheduler, scheduler is not None
         self._loop.after_step = None if scheduler is None else scheduler.step
+
+    def follow(self, plan: ExecutionPlan) -> None:
+        """Go on with the threads and chunks of a stack: a training has one plan from its beginning to its end."""
+        self.plan = attrs.evolve(self.plan, **plan.choice(), source=plan.source)
+        self._loop.plan = self.plan
 
     def own_tensors(self) -> None:
         """Give up shared memory: what a stack left as views of its tensors becomes the trainer's own.

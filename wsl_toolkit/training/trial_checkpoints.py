@@ -105,6 +105,16 @@ class TrialCheckpoints:
         """Where the checkpoint was made."""
         return Place(epoch=self._saved["epoch"], step=self._saved["step"]) if self._saved else None
 
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """The threads and chunks that the checkpoint was made with, if there is one."""
+        if self._saved is None:
+            return None
+        return {
+            name: self._saved["execution"].get(f"plan.{name}", value)
+            for name, value in ExecutionPlan().choice().items()
+        }
+
     @contextmanager
     def same_threads(self) -> Iterator[None]:
         """Use as many threads as when the checkpoint was made: sums in another order differ in their last bits."""

@@ -7,19 +7,16 @@ Hüllermeier, Beringer. Learning from Ambiguously Labeled Examples. Intelligent 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 
-from wsl_builtins.estimators.shared import BaseLossEstimator
-from wsl_toolkit import Kind, Setting, State
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from wsl_builtins.estimators.shared import MeanEstimator
+from wsl_toolkit import Kind, Setting
 
 
 @attrs.frozen(kw_only=True)
-class Average(BaseLossEstimator):
+class Average(MeanEstimator):
     """Mean loss over the candidates, 1/|s| Σ_{j∈s} ℓ_j: the plain baseline.
 
     A biased estimate of the risk. Under MCL its expectation weighs class j by a + b p(y=j|x) with b > 0, so a proper
@@ -30,8 +27,3 @@ class Average(BaseLossEstimator):
     assumption: ClassVar[Setting] = Setting.MCL
     kind: ClassVar[Kind] = Kind.CONSISTENT
     citation: ClassVar[str] = "Hüllermeier, Beringer (2006)"
-
-    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        losses = self.losses(logits)
-        inside = candidates.to(losses.dtype)
-        return (inside * losses).sum(-1) / inside.sum(-1)

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from wsl_builtins.estimators.shared import BaseLossEstimator, complement_mean, complement_weights
+from wsl_builtins.estimators.shared import WeightedLossEstimator, complement_weights
 from wsl_toolkit import Kind, Setting, State, param
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from wsl_toolkit import CandidateSets
 
 
 @attrs.frozen(kw_only=True)
-class Complementary(BaseLossEstimator):
+class Complementary(WeightedLossEstimator):
     """Unbiased risk from a complementary label ("free"), Σ_{k≠ȳ} ℓ_k - (K-2) ℓ_ȳ, averaged over s̄.
 
     Unbounded from below with an unbounded ℓ such as cross-entropy, so networks overfit it: see `cl-nn` and `cl-ga`.
@@ -36,10 +37,9 @@ class Complementary(BaseLossEstimator):
     kind: ClassVar[Kind] = Kind.UNBIASED
     citation: ClassVar[str] = "Ishida et al. (ICML 2019); Section 2 of Wu, Lv, Sugiyama (2023)"
 
-    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        losses = self.losses(logits)
-        num_classes = losses.shape[-1]
-        return complement_mean(losses.sum(-1, keepdim=True) - (num_classes - 1) * losses, candidates)
+    def class_weights(self, candidates: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        weights = complement_weights(candidates, dtype)
+        return weights.sum(-1, keepdim=True) - (candidates.shape[-1] - 1) * weights
 
 
 @attrs.frozen(kw_only=True)

@@ -15,7 +15,7 @@ import attrs
 
 from wsl_builtins.estimators.shared import BaseLossEstimator, ConfidenceEstimator
 from wsl_toolkit import Estimator, Kind, Setting, State
-from wsl_toolkit.losses import log_set_probability, softmax
+from wsl_toolkit.losses import log_set_probability, set_loss_and_gradient, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,3 +87,11 @@ class ClassifierConsistent(Estimator):
 
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         return -log_set_probability(logits, candidates)
+
+    @property
+    def has_gradient(self) -> bool:
+        """It is p - r, with p restricted to the candidates as r."""
+        return True
+
+    def loss_and_gradient(self, logits: Tensor, candidates: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        return set_loss_and_gradient(logits, candidates)

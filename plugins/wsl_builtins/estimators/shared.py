@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
 from wsl_toolkit import Estimator, State, param
-from wsl_toolkit.losses import GCE_Q, MULTICLASS_LOSSES, PHUBER_TAU, confined, softmax
+from wsl_toolkit.losses import (
+    GCE_Q,
+    MULTICLASS_LOSSES,
+    PHUBER_TAU,
+    confined,
+    cross_entropy_and_gradient,
+    lifted,
+    softmax,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +40,38 @@ class BaseLossEstimator(Estimator):
 
 
 @attrs.frozen(kw_only=True)
-class ConfidenceEstimator(BaseLossEstimator):
+class WeightedLossEstimator(BaseLossEstimator):
+    """Σ_j w_j ℓ_j, where the weights of the classes do not depend on the logits."""
+
+    @abstractmethod
+    def class_weights(self, candidates: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        """Return w_j for every class j, [..., K]."""
+
+    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
+        losses = self.losses(logits)
+        return (self.class_weights(candidates, state, losses.dtype) * losses).sum(-1)
+
+    @property
+    def has_gradient(self) -> bool:
+        """That of the cross-entropy is written out."""
+        return self.base_loss == "cross-entropy"
+
+    def loss_and_gradient(self, logits: Tensor, candidates: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        logits = lifted(logits)
+        return cross_entropy_and_gradient(logits, self.class_weights(candidates, state, logits.dtype))
+
+
+@attrs.frozen(kw_only=True)
+class MeanEstimator(WeightedLossEstimator):
+    """1/|s| Σ_{j∈s} ℓ_j."""
+
+    def class_weights(self, candidates: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        inside = candidates.to(dtype)
+        return inside / inside.sum(-1, keepdim=True)
+
+
+@attrs.frozen(kw_only=True)
+class ConfidenceEstimator(WeightedLossEstimator):
     """Σ_{j∈s} r_j ℓ_j with confidences r that are kept for each example and follow the model."""
 
     on_candidates: ClassVar[frozenset[str]] = frozenset({"confidence"})
@@ -40,8 +80,8 @@ class ConfidenceEstimator(BaseLossEstimator):
         """p̂ = 1/K, so r = 1/|s| on the candidates."""
         return {"confidence": candidates / candidates.sum(-1, keepdim=True)}
 
-    def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
-        return (state["confidence"] * self.losses(logits)).sum(-1)
+    def class_weights(self, candidates: Tensor, state: State, dtype: torch.dtype) -> Tensor:
+        return state["confidence"]
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """r_j = p_j / Σ_{k∈s} p_k on the candidates (Theorem 1 of Wu, Lv and Sugiyama, with the softmax as p)."""
@@ -51,8 +91,9 @@ class ConfidenceEstimator(BaseLossEstimator):
 def restricted_softmax(logits: Tensor, members: Tensor) -> Tensor:
     """Return p_j / Σ_{k∈members} p_k on `members` [..., K] and 0 off them (all 0 if there are none); a constant."""
     # Confidences are targets, not functions of the weights: attached to the graph they would be trained too.
-    weights = softmax(confined(logits.detach(), members))
-    return weights * members.to(weights.dtype)
+    logits = lifted(logits.detach())
+    inside = members.to(logits.dtype)
+    return softmax(confined(logits, inside)).mul_(inside)
 
 
 def complement_mean(values: Tensor, candidates: Tensor) -> Tensor:

@@ -24,3 +24,18 @@ def import_mlflow() -> Any:
     # It prints a traceback of every error that it then raises, which we report ourselves.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
     return mlflow
+
+
+def import_mlflow_pytorch() -> Any:
+    """Import MLflow's module for torch, and leave logging as it is.
+
+    On its way, that module has the root logger write errors alone, ours and everybody else's.
+    """
+    import_mlflow()
+    handlers, level = list(logging.root.handlers), logging.root.level
+    try:
+        import mlflow.pytorch
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+    return mlflow.pytorch

@@ -13,7 +13,7 @@ from wsl_toolkit.errors import TrackingError, WslError, one_line
 from wsl_toolkit.runs.folder import OFFLINE, RunFolder, TimedRecord, same_metrics
 from wsl_toolkit.runs.tracking import run_folders
 from wsl_toolkit.runs.tracking.background import Request, patience
-from wsl_toolkit.runs.tracking.library import import_mlflow
+from wsl_toolkit.runs.tracking.library import import_mlflow_pytorch
 from wsl_toolkit.runs.tracking.outbox import MODEL, Delivery, Entry
 from wsl_toolkit.runs.tracking.run_folders import UNDELIVERED
 from wsl_toolkit.runs.tracking.store import Tracker, redact, retry_while_locked
@@ -164,7 +164,7 @@ class TrackedRun:
 
     def log_model(self, model: Any, example: Any) -> None:
         """Store the network with its signature, loadable by `mlflow.pytorch.load_model`."""
-        mlflow = import_mlflow()
+        mlflow_pytorch = import_mlflow_pytorch()
         import torch
         from mlflow.models import infer_signature
 
@@ -174,7 +174,7 @@ class TrackedRun:
         def save(folder: Path) -> None:
             whole = self.folder.path / ".model.new"
             shutil.rmtree(whole, ignore_errors=True)
-            mlflow.pytorch.save_model(
+            mlflow_pytorch.save_model(
                 model,
                 whole,
                 signature=infer_signature(example.numpy(), output.numpy()),

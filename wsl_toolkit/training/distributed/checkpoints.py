@@ -30,6 +30,11 @@ class SharedCheckpoints(TrialCheckpoints):
         """What rank 0's checkpoint says of the time before; the other ranks know nothing of it yet."""
         return self.own.past
 
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """What rank 0's checkpoint was made with; the other ranks are told."""
+        return self.own.recorded
+
     @contextmanager
     def same_threads(self) -> Iterator[None]:
         """Use as many threads as when the checkpoint was made, on every rank."""

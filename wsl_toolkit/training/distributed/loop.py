@@ -103,6 +103,9 @@ class ParallelLoop(Loop):
         self.ranks.add(whole.index_copy_(0, batch.places, part.detach()))
         return whole.index_copy(0, batch.places, part) if part.requires_grad else whole
 
+    def _gradient_writer(self) -> None:
+        """Torch differentiates: a rank's part of a batch is no batch of its own."""
+
     def _objective(self, seen: Seen, common: State, batch: Batch) -> Tensor:
         if self._together:
             return super()._objective(seen, common, batch)

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from wsl_toolkit.training.linear import is_linear_model
+from wsl_toolkit.training.stacking.layers import layered_forward, plain_layers
+
 
 class StackedNetwork(nn.Module):
     """M networks in one set of tensors; the members' own parameters and buffers become views into it.
@@ -23,7 +26,9 @@ class StackedNetwork(nn.Module):
         self.own_inputs = own_inputs
         # Only its code is used, so that it needs no memory; it keeps train and eval modes and batch norm's switches.
         self.template = copy.deepcopy(members[0]).requires_grad_(False).to("meta")
-        self._folds = is_linear_model(self.template)
+        self.folds = is_linear_model(self.template)
+        """Whether all members are linear models, so that they are one matrix product."""
+        self._layers = plain_layers(self.template)
         self._names = [name for name, _ in members[0].named_parameters()]
         each = [dict(member.named_parameters()) for member in members]
         self._stacked = nn.ParameterList(
@@ -44,7 +49,7 @@ class StackedNetwork(nn.Module):
 
         Then both products, with the inputs and with the gradient, are of matrices that lie as the kernels like them.
         """
-        if self._folds and not self.own_inputs and stacked.ndim == 3:
+        if self.folds and not self.own_inputs and stacked.ndim == 3:
             return stacked.permute(2, 0, 1).contiguous().permute(1, 2, 0)
         return stacked
 
@@ -54,7 +59,10 @@ class StackedNetwork(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return all members' logits, [B, M, K]."""
-        if not self._folds:
+        if not self.folds and self._layers is not None:
+            flat = inputs.flatten(2 if self.own_inputs else 1)
+            return layered_forward(self._layers, self.stacked_parameters(), self._stacked_buffers, flat)
+        if not self.folds:
             logits: Tensor = self._vmapped(self.stacked_parameters(), self._stacked_buffers, inputs)
             return logits
         weight, bias = self._stacked[0], self._stacked[1] if len(self._stacked) > 1 else None
@@ -68,13 +76,16 @@ class StackedNetwork(nn.Module):
         )
         return folded.view(len(folded), *weight.shape[:2])
 
+    def write_gradients(self, inputs: Tensor, slopes: Tensor) -> None:
+        """Write the gradients of linear models, given the losses' gradients in their logits, [B, M, K]."""
+        weight, bias = self._stacked[0], self._stacked[1] if len(self._stacked) > 1 else None
+        if weight.requires_grad and self.own_inputs:
+            weight.grad = torch.bmm(slopes.permute(1, 2, 0), inputs.flatten(2).transpose(0, 1))
+        elif weight.requires_grad:
+            folded = torch.mm(inputs.flatten(1).t(), slopes.flatten(1))  # lies as the weight does
+            weight.grad = folded.view(-1, *weight.shape[:2]).permute(1, 2, 0)
+        if bias is not None and bias.requires_grad:
+            bias.grad = slopes.sum(0)
+
     def _one(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], inputs: Tensor) -> Any:
         return functional_call(self.template, (dict(parameters), dict(buffers)), (inputs,))
-
-
-def is_linear_model(network: nn.Module) -> bool:
-    """Return whether a network flattens its input, applies one linear layer and does nothing else."""
-    if type(network) is not nn.Sequential or [type(layer) for layer in network] != [nn.Flatten, nn.Linear]:
-        return False
-    flattens_all = isinstance(network[0], nn.Flatten) and (network[0].start_dim, network[0].end_dim) == (1, -1)
-    return flattens_all and not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())

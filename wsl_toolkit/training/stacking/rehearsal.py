@@ -6,10 +6,11 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import one_line
+from wsl_toolkit.networks import split_output
 from wsl_toolkit.training.risk import Risk, loop_state
 from wsl_toolkit.training.stacking.network import StackedNetwork
 from wsl_toolkit.training.stacking.risk import StackedEstimator
@@ -28,13 +29,21 @@ def why_network_cannot(trainers: Sequence[Trainer]) -> str | None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             stacked = StackedNetwork([copy.deepcopy(model) for model in models], own_inputs=not shared).train()
-            together = stacked(inputs[0] if shared else torch.stack(inputs, dim=1))
+            together = _outputs(stacked, inputs[0] if shared else torch.stack(inputs, dim=1))
         except Exception as error:  # whatever a third party's network does under vmap
             return f"its network cannot be vectorised over models ({one_line(error)})"
-        alone = torch.stack([model(x) for model, x in zip(models, inputs, strict=True)], dim=1)
-    if together.shape != alone.shape or not torch.allclose(together, alone, rtol=1e-3, atol=1e-4):
-        return "its network, vectorised over models, gives other logits"
+        each = [_outputs(model, x) for model, x in zip(models, inputs, strict=True)]
+    for name, found in together.items():
+        alone = torch.stack([own[name] for own in each], dim=1)
+        if found.shape != alone.shape or not torch.allclose(found, alone, rtol=1e-3, atol=1e-4):
+            return f"its network, vectorised over models, gives other {name}"
     return None
+
+
+def _outputs(network: nn.Module, inputs: Tensor) -> State:
+    """Return a network's logits and extras by name."""
+    logits, extras = split_output(network(inputs))
+    return {"logits": logits, **extras}
 
 
 def why_estimators_cannot(estimators: Sequence[Estimator], risk: Risk) -> str | None:
@@ -63,6 +72,8 @@ class _Rehearsed:
         risk = Risk(estimator, sets)  # type: ignore[arg-type]
         mask, rows = risk.gather(torch.arange(len(logits), device=logits.device))
         first: State = {**risk.shared(), **rows, **loop_state(estimator, 1, logits.device)}
+        if "two_networks" in estimator.needs:
+            first["second_logits"] = logits.flip(-1) / 2
         # The first state is often the same for all examples, which would hide mistakes; go one update further.
         changed = estimator.update(logits.flip(0), mask, first) if estimator.update_when != "never" else {}
         self.state: State = {**first, **{name: value.clone() for name, value in changed.items()}}

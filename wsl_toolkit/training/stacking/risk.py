@@ -12,6 +12,7 @@ from wsl_toolkit.components import Estimator, State
 from wsl_toolkit.errors import PluginError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training.first_batch import Single
+from wsl_toolkit.training.linear import differentiates_itself
 from wsl_toolkit.training.risk import Risk
 
 
@@ -123,6 +124,22 @@ class StackedEstimator:
         """Return what each model minimises, [M]."""
         parts = [self._objective(estimator, *args) for estimator, args in self._parts(logits, mask, state)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    @property
+    def differentiates_itself(self) -> bool:
+        """Whether every member writes its loss's gradient out."""
+        return not self._shared_names and all(differentiates_itself(estimator) for estimator, _, _ in self.blocks)
+
+    def loss_and_gradient(self, logits: Tensor, mask: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Return the losses, [B, M], and their gradients in the logits, [B, M, K]."""
+        parts = [
+            estimator.loss_and_gradient(own.flatten(0, 1), masks.flatten(0, 1), _flat_state(of_state))
+            for estimator, (own, masks, of_state) in self._parts(logits, mask, state)
+        ]
+        losses, slopes = (
+            [each.unflatten(0, (len(logits), -1)) for each in values] for values in zip(*parts, strict=True)
+        )
+        return (losses[0], slopes[0]) if len(parts) == 1 else (torch.cat(losses, dim=1), torch.cat(slopes, dim=1))
 
     def update(self, logits: Tensor, mask: Tensor, state: State) -> State:
         """Return new state: rows [B, M, …], shared [M, …]."""

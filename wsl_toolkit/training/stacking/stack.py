@@ -14,10 +14,11 @@ from torch import Tensor
 
 from wsl_toolkit.components import State
 from wsl_toolkit.data.inputs import Inputs, as_inputs
+from wsl_toolkit.training.calibration import Subject, chosen
 from wsl_toolkit.training.engine import Loop, Losses, predict
 from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.first_batch import Single
-from wsl_toolkit.training.plan import choose_plan
+from wsl_toolkit.training.plan import ExecutionPlan, forward_operations
 from wsl_toolkit.training.stacking.network import StackedNetwork
 from wsl_toolkit.training.stacking.optimiser import stacked_optimiser
 from wsl_toolkit.training.stacking.risk import StackedRisk
@@ -59,7 +60,11 @@ class StackedInputs(Inputs):
 class StackLoop(Loop):
     """The loop of a stack: each distinct estimator is looked at alone."""
 
+    model: StackedNetwork
     risk: StackedRisk
+
+    def _gradient_writer(self) -> Callable[[Tensor, Tensor], None] | None:
+        return self.model.write_gradients if self.model.folds and self.risk.estimator.differentiates_itself else None
 
     def _places(self) -> Sequence[int]:
         return self.risk.distinct()
@@ -74,33 +79,55 @@ class Stack:
     Parameters, momentum and state are moved into stacked tensors, of which the trainers' own become views.
     """
 
-    def __init__(self, trainers: Sequence[Trainer]) -> None:
+    def __init__(self, trainers: Sequence[Trainer], plan: ExecutionPlan | None = None) -> None:
+        """Stack trainers; `plan` is that of a larger stack that they were part of."""
         first = trainers[0]
         self.trainers = trainers
         self.own_orders = not share_order(trainers)
         self._warned = False
         """Whether schedules have taken a first step, at which they may warn."""
-        plan = choose_plan(
-            first.model, first.inputs, first.plan.device, batch_size=first.batch_size, models=len(trainers)
-        )
+        operations = forward_operations(first.model, first.inputs)
         parameters = [dict(trainer.model.named_parameters()) for trainer in trainers]
         self.network = StackedNetwork([trainer.model for trainer in trainers], own_inputs=self.own_orders)
         self.risk = StackedRisk([trainer.risk for trainer in trainers], own_orders=self.own_orders)
         self.optimizer = stacked_optimiser(
             self.network.stacked_parameters(), [trainer.optimizer for trainer in trainers], parameters
         )
+        inputs = StackedInputs([t.inputs for t in trainers]) if self.own_orders else first.inputs
+        self.plan = plan or self._plan(inputs, operations)
+        """The threads and chunks of all its trainers, as long as one of them is trained."""
         self._loop = StackLoop(
             model=self.network,
             risk=self.risk,
-            inputs=StackedInputs([t.inputs for t in trainers]) if self.own_orders else first.inputs,
+            inputs=inputs,
             optimizer=cast(Any, self.optimizer),
             batch_size=first.batch_size,
-            plan=attrs.evolve(first.plan, threads=plan.threads, prefetch=plan.prefetch),
+            plan=self.plan,
         )
         if first.by_step:
             self._loop.after_step = self._follow_schedules
         for trainer in trainers:
             trainer.stacked = len(trainers)
+            trainer.follow(self.plan)
+
+    def _plan(self, inputs: Inputs, operations: float) -> ExecutionPlan:
+        """Return how so many models are trained together; what was given or recorded for one holds for all."""
+        first = self.trainers[0]
+        if first.plan.source in ("given", "recorded"):
+            return first.plan
+        order = torch.stack([t.visited for t in self.trainers], dim=1) if self.own_orders else first.visited
+        subject = Subject(
+            model=self.network,
+            risk=self.risk,
+            inputs=inputs,
+            visited=order,
+            batch_size=first.batch_size,
+            operations=operations,
+            epochs=first.planned,
+            models=len(self.trainers),
+            loop=StackLoop,
+        )
+        return chosen(attrs.evolve(first.plan, **ExecutionPlan().choice(), source=""), subject)
 
     def train_epoch(self, stop: Callable[[], bool] = never) -> list[Outcome] | None:
         """Train to the end of the epoch; return what each trainer would have returned, with its share of the time.
