@@ -90,7 +90,9 @@ def test_a_study_killed_in_the_middle_of_a_job_goes_on_from_its_last_checkpoint_
 
     resumed = histories(run_in(long, home=home))
     assert resumed == expected
-    assert len(epochs_trained) == whole - (KILLED_IN - 1), "the epochs before the last checkpoint were not trained again"
+    assert len(epochs_trained) == whole - (KILLED_IN - 1), (
+        "the epochs before the last checkpoint were not trained again"
+    )
     assert not (home / "jobs" / "checkpoints").exists() or not list((home / "jobs" / "checkpoints").iterdir())
     assert not list((home / "studies" / "long" / "tasks").glob("*.json"))
 
