@@ -113,6 +113,27 @@ def cross_entropy_and_gradient(logits: Tensor, weights: Tensor) -> tuple[Tensor,
     return -(weights * log_p).sum(-1), log_p.exp().mul_(weights.sum(-1, keepdim=True)).sub_(weights)
 
 
+def for_and_against_and_gradient(logits: Tensor, weights: Tensor, against: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -Σ_j w_j log p_j - Σ_j v_j log(1 - p_j), [...], and its gradient in the logits, [..., K]; v is `against`.
+
+    With c_j = v_j p_j / (1 - p_j) the gradient is p (Σ w - Σ c) - (w - c), exact for any logits.
+    """
+    import torch
+
+    log_p = log_softmax(logits)
+    most, others = _parted(log_p)
+    top, log_rest = most.to(log_p.dtype), torch.logsumexp(others, dim=-1, keepdim=True)
+    p, spread = torch.exp(others), softmax(others)
+    losses = -(weights * log_p).sum(-1) - (against * torch.where(most, log_rest, torch.log1p(-p))).sum(-1)
+    # The odds of a class that has nearly all are infinite. Its share of the gradient is not: v p pushes it down, and up
+    # the others, as they divide what it leaves.
+    pushed = (against * top).sum(-1, keepdim=True) * -torch.expm1(log_rest)
+    odds = against * p / (1 - p)
+    p = p.add_(top * -torch.expm1(log_rest))
+    slopes = p.mul_((weights - odds).sum(-1, keepdim=True)).sub_(weights - odds)
+    return losses, slopes.addcmul_(pushed, top - spread)
+
+
 def set_loss_and_gradient(logits: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
     """Return -log Σ_{j∈s} p_j, [...], and its gradient p - r in the logits, [..., K]; r is p restricted to s."""
     log_p, log_r, likeliest = _set_terms(logits, sets)
@@ -144,9 +165,16 @@ def log_complement(log_p: Tensor) -> Tensor:
     """Return log(1 - p_j) for every class j from log p, [..., K], exact and in O(K)."""
     import torch
 
+    most, others = _parted(log_p)
+    return torch.where(most, torch.logsumexp(others, dim=-1, keepdim=True), torch.log1p(-torch.exp(others)))
+
+
+def _parted(log_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which class has nearly all of p, [..., K], and log p with that class so low that it has none of it."""
+    import torch
+
     # Up to p = 0.6, log1p(-p) loses next to nothing. At most one class has more, and none by rounding; for that one the
     # others are summed without it.
     # Neither argmax nor masked filling: both are slow, and they would undo the layout of `log_softmax`.
     most = log_p.detach() > math.log(0.6)
-    others = torch.add(log_p, most.to(log_p.dtype), alpha=-torch.finfo(log_p.dtype).max)
-    return torch.where(most, torch.logsumexp(others, dim=-1, keepdim=True), torch.log1p(-torch.exp(others)))
+    return most, torch.add(log_p, most.to(log_p.dtype), alpha=-torch.finfo(log_p.dtype).max)

@@ -122,8 +122,13 @@ def test_each_worker_sees_a_gpu_of_its_own_and_so_does_one_that_replaces_it(monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
 
     def seen(pid):
-        variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-        return next(text for text in variables if text.startswith("CUDA_VISIBLE_DEVICES="))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:  # until a new process runs its program, it shows its parent's variables
+            variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            if found := [text for text in variables if text.startswith("CUDA_VISIBLE_DEVICES=")]:
+                return found[0]
+            time.sleep(0.01)
+        raise AssertionError("the worker has no CUDA_VISIBLE_DEVICES")
 
     pool = LocalPool(3, gpus=["4", "5"])
     try:

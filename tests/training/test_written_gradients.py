@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 import attrs
@@ -12,13 +13,20 @@ from torch import Tensor
 
 from wsl_toolkit import Estimator, Kind, Setting, State
 from wsl_toolkit.errors import PluginError
-from wsl_toolkit.losses import cross_entropy, cross_entropy_and_gradient, set_loss_and_gradient
+from wsl_toolkit.losses import (
+    cross_entropy,
+    cross_entropy_and_gradient,
+    for_and_against_and_gradient,
+    log_complement,
+    log_softmax,
+    set_loss_and_gradient,
+)
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.training.linear import differentiates_itself
 from wsl_toolkit.training.stacking import Stack
 from wsl_toolkit.training.trainer import Trainer
 
-WRITTEN = ("average", "cc", "cl", "mcl", "mcl-exp", "mcl-log", "mcl-mae", "ppl", "proden", "rc", "supervised")
+WRITTEN = ("average", "cc", "cl", "lw", "mcl", "mcl-exp", "mcl-log", "mcl-mae", "ppl", "proden", "rc", "supervised")
 
 
 def test_these_estimators_write_their_gradients_out() -> None:
@@ -48,7 +56,14 @@ def test_a_linear_model_learns_what_it_learns_by_torchs_differentiation(make_tra
     torch.testing.assert_close(weights_of(own), weights_of(torchs), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ppl", "cc", "mcl"])
+@pytest.mark.parametrize("values", [{"base_loss": "sigmoid"}, {"leverage": 0}, {"leverage": 2, "candidate_weight": 3}])
+def test_so_it_does_with_the_parameters_of_lw(make_trainer: MakeTrainer, values: dict[str, Any]) -> None:
+    own, torchs = make_trainer(estimator("lw", **values)), by_torch(make_trainer(estimator("lw", **values)))
+    assert train(own) == pytest.approx(train(torchs), rel=1e-5)
+    torch.testing.assert_close(weights_of(own), weights_of(torchs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ppl", "cc", "mcl", "lw"])
 @pytest.mark.parametrize("seeds", [(0, 0, 0), (0, 1, 2)])
 def test_so_does_a_stack_of_them_with_one_order_or_several(
     make_trainer: MakeTrainer, name: str, seeds: tuple[int, ...]
@@ -76,6 +91,31 @@ def test_a_stack_of_estimators_that_differ_has_each_ones_gradient(make_trainer: 
     mixed.train_epoch()
 
 
+@pytest.mark.parametrize("classes", [2, 5, 10, 1000])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 5.0, 30.0, 1e4])
+def test_what_speaks_against_classes_has_the_gradient_that_torch_finds(classes: int, scale: float) -> None:
+    rng = torch.Generator().manual_seed(classes)
+    draw = functools.partial(torch.rand, 300, classes, generator=rng, dtype=torch.float64)
+    logits, weights, against = (scale * (2 * draw() - 1)).requires_grad_(), draw(), draw()
+    log_p = log_softmax(logits)
+    losses = -(weights * log_p + against * log_complement(log_p)).sum(-1)
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    found = for_and_against_and_gradient(logits.detach(), weights, against)
+    torch.testing.assert_close(found, (losses.detach(), gradient), rtol=1e-11, atol=1e-11)
+    single = for_and_against_and_gradient(logits.detach().float(), weights.float(), against.float())
+    assert all(bool(value.isfinite().all()) for value in single)
+    torch.testing.assert_close(single[1].double(), gradient, rtol=1e-3, atol=2e-3)
+
+
+def test_a_class_that_has_all_is_pushed_down_by_all_that_speaks_against_it() -> None:
+    for classes in (2, 3, 1000):
+        logits = 1e4 * torch.eye(classes)[:1]
+        _, slopes = for_and_against_and_gradient(logits, torch.zeros(1, classes), torch.ones(1, classes))
+        expected = torch.full((1, classes), -1 / (classes - 1))  # the others are equally likely
+        expected[0, 0] = 1.0
+        torch.testing.assert_close(slopes, expected)
+
+
 def test_the_gradient_of_a_set_is_finite_where_everything_is_extreme() -> None:
     for classes in (2, 1000):
         sets = torch.zeros(3, classes, dtype=torch.bool)
@@ -101,7 +141,7 @@ def test_whoever_hooks_into_a_linear_model_sees_torch_differentiate_it(make_trai
 
 def test_a_network_that_is_not_linear_is_left_to_torch(make_trainer: MakeTrainer) -> None:
     assert make_trainer("ppl", kind="mlp")._loop._writer is None
-    assert make_trainer("lw")._loop._writer is None
+    assert make_trainer("scl-nl")._loop._writer is None
     assert make_trainer(estimator("ppl", base_loss="mae"))._loop._writer is None
 
 

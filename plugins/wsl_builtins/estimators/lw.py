@@ -15,7 +15,13 @@ import attrs
 
 from wsl_builtins.estimators.shared import restricted_softmax
 from wsl_toolkit import Estimator, Kind, Setting, State, param
-from wsl_toolkit.losses import lifted, log_complement, log_softmax
+from wsl_toolkit.losses import (
+    cross_entropy_and_gradient,
+    for_and_against_and_gradient,
+    lifted,
+    log_complement,
+    log_softmax,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,15 +58,36 @@ class LeveragedWeighted(Estimator):
     def loss(self, logits: Tensor, candidates: Tensor, state: State) -> Tensor:
         import torch
 
+        logits = lifted(logits)
+        rising, falling = self._weights(candidates, state)
         if self.base_loss == "sigmoid":
-            rise, fall = torch.sigmoid(-lifted(logits)), torch.sigmoid(lifted(logits))
-        else:
-            log_p = log_softmax(logits)
-            rise, fall = -log_p, -log_complement(log_p)
-        inside = candidates.to(rise.dtype)  # products: a choice by a random mask makes processors guess
-        terms = self.candidate_weight * inside * rise + self.leverage * (1 - inside) * fall
-        return (state["weight"] * terms).sum(-1)
+            return (rising * torch.sigmoid(-logits) + falling * torch.sigmoid(logits)).sum(-1)
+        log_p = log_softmax(logits)
+        return -(rising * log_p + falling * log_complement(log_p)).sum(-1)
+
+    @property
+    def has_gradient(self) -> bool:
+        """Those of both losses are written out."""
+        return True
+
+    def loss_and_gradient(self, logits: Tensor, candidates: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        import torch
+
+        rising, falling = self._weights(candidates, state)
+        if self.base_loss == "cross-entropy" and self.leverage == 0:
+            return cross_entropy_and_gradient(logits, rising)
+        if self.base_loss == "cross-entropy":
+            return for_and_against_and_gradient(logits, rising, falling)
+        up = torch.sigmoid(lifted(logits))
+        down = torch.sigmoid(-lifted(logits))
+        return (rising * down + falling * up).sum(-1), (falling - rising).mul_(up).mul_(down)
 
     def update(self, logits: Tensor, candidates: Tensor, state: State) -> State:
         """p renormalised on s and, separately, on s̄."""
         return {"weight": restricted_softmax(logits, candidates) + restricted_softmax(logits, ~candidates)}
+
+    def _weights(self, candidates: Tensor, state: State) -> tuple[Tensor, Tensor]:
+        """Return what weighs each class as a candidate and as a non-candidate, [..., K] each."""
+        weight = state["weight"]
+        rising = weight * candidates.to(weight.dtype)  # a product: a choice by a random mask makes processors guess
+        return self.candidate_weight * rising, self.leverage * (weight - rising)
