@@ -16,7 +16,7 @@ from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.training.engine import EpochRecord
 from wsl_toolkit.training.evaluation import LogitEvaluation
 from wsl_toolkit.training.formulas import accuracy, covering_rate
-from wsl_toolkit.training.stacking import Stack, group, why_it_does_not_pay, why_not
+from wsl_toolkit.training.stacking import Stack, group, grouping, why_it_does_not_pay, why_not
 from wsl_toolkit.training.trainer import Trainer
 
 METHODS = ["ppl", "proden", "cc", "lw", "mcl", "cl-nn", "cl-ga", "supervised"]
@@ -200,14 +200,18 @@ def test_evaluation_shares_a_pass_and_gives_the_same_scores(make_trainer: MakeTr
         assert outcome.metrics == pytest.approx(records[m][-1].metrics, rel=1e-3)
 
 
-def test_trainers_group_by_what_they_share(make_trainer: MakeTrainer) -> None:
+def test_trainers_group_by_what_they_share(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     problems = [inputs_and_candidates(seed=seed) for seed in range(3)]
     grid = [make_trainer(problem=problems[s], seed=s, lr=lr) for s in range(3) for lr in (0.1, 0.01)]
     extra = [make_trainer(problem=problems[0], seed=9), make_trainer(problem=problems[1], seed=8)]
     other_network = [make_trainer(kind="mlp", problem=problems[0])]
     found = group([*grid, *extra, *other_network])
-    assert sorted(tuple(sorted(each.places)) for each in found) == [(0, 1), (2, 3), (4, 5), (6, 7), (8,)]
     assert [each.alone_because for each in found if each.places == (8,)] == ["there is nothing to stack it with"]
+    everything = [tuple(range(8)), (8,)]
+    assert sorted(tuple(sorted(each.places)) for each in found) == everything, "so few inputs: the fewest steps"
+    monkeypatch.setattr(grouping, "SMALL_INPUTS", 0)
+    found = group([*grid, *extra, *other_network])
+    assert sorted(tuple(sorted(each.places)) for each in found) == [(0, 1), (2, 3), (4, 5), (6, 7), (8,)]
 
 
 def test_other_sets_for_the_same_order_share_a_stack_if_the_same_examples_count(

@@ -15,7 +15,7 @@ def wsl() -> None:
     """Run the command, and end with its exit code."""
     # The modules of torch and MLflow are a million objects that stay: looking through them for garbage every few
     # thousand new ones takes up to a tenth of a short command's time. Here, because the process is the program's own.
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(50_000, 100, 100)
     ended_with: list[int] = []
     # Registered before anything else is imported, so that it is the last to be called.
     atexit.register(_end_at_once, ended_with)

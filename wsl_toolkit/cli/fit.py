@@ -84,6 +84,9 @@ def fit(data: Path, **options: Any) -> None:
         about["dialect"] = loaded.understood.dialect.to_dict()
     if options.get("sheet"):
         about["sheet"] = options["sheet"]
+    shows = not options["as_json"] and not is_quiet()
+    if shows:  # writing and tracking take seconds of their own
+        _show_report(fitted, title(about), report)
     model = model_file.model_from(fitted, loaded, about)
     rows = options["example_rows"]
     example = serving.raw_rows(model, loaded.x[:rows]) if rows else serving.made_up_rows(model)
@@ -94,8 +97,8 @@ def fit(data: Path, **options: Any) -> None:
         understood = None if loaded.understood is None else loaded.understood.to_dict()
         found = {"model": str(options["out"]), "run_id": run_id, **about, "class_names": list(model.class_names)}
         print_json({**found, "understood": understood})
-    elif not is_quiet():
-        _show(options["out"], fitted, title(about), report, run_id)
+    elif shows:
+        _show_written(options["out"], run_id)
 
 
 def _track(options: dict[str, Any], data: Path, record: FitRecord, example: Any, digest: str) -> str:
@@ -107,8 +110,7 @@ def _track(options: dict[str, Any], data: Path, record: FitRecord, example: Any,
     return record_fit(tracker, record, example, data.name, digest)
 
 
-def _show(out: Path, fitted: Fitted, chosen: str, report: HeldOut, run_id: str | None) -> None:
-    from rich.markup import escape
+def _show_report(fitted: Fitted, chosen: str, report: HeldOut) -> None:
     from rich.table import Table
 
     screen = console()
@@ -135,6 +137,12 @@ def _show(out: Path, fitted: Fitted, chosen: str, report: HeldOut, run_id: str |
     for name, value in rows.items():
         table.add_row(name, value)
     screen.print(table)
+
+
+def _show_written(out: Path, run_id: str | None) -> None:
+    from rich.markup import escape
+
+    screen = console()
     screen.print(f"The model is in {escape(str(out))}: `wsl predict {escape(str(out))} DATA` uses it,")
     screen.print(f"and `mlflow models serve -m {escape(str(out))} --env-manager local` serves it.")
     if run_id:

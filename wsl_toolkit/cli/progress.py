@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -22,6 +23,9 @@ from rich.progress import (
 from wsl_toolkit.cli.console import console
 from wsl_toolkit.runs.result import RunResult
 from wsl_toolkit.training.engine import EpochRecord
+
+if TYPE_CHECKING:
+    from wsl_toolkit.own_data.learning import Standing
 
 LINE_SECONDS = 5.0
 
@@ -48,6 +52,9 @@ class Silent:
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Say nothing."""
 
+    def judged(self, standing: Standing) -> None:
+        """Say nothing."""
+
     def result(self, result: RunResult) -> None:
         """Show the result, if that is wanted."""
         self.show(result)
@@ -55,6 +62,14 @@ class Silent:
     def note(self, text: str) -> None:
         """Print a note."""
         click.echo(f"note: {text}", err=True)
+
+
+def _so_far(standing: Standing) -> str:
+    more = f"; {standing.left} more to try" if standing.left else ""
+    return (
+        f"so far {standing.model}: log loss of held-out sets {standing.loss:.4f}, "
+        f"covering rate {standing.covering_rate:.4f}{more}"
+    )
 
 
 class Lines(Silent):
@@ -84,6 +99,10 @@ class Lines(Silent):
             self.said = time.monotonic()
             click.echo(f"{self.labels[trial]}  epoch {record.epoch}/{self.epochs}  {_brief(record)}", err=True)
 
+    def judged(self, standing: Standing) -> None:
+        """Print it."""
+        click.echo(_so_far(standing), err=True)
+
 
 class Bars(Silent):
     """One bar for each trial."""
@@ -107,6 +126,10 @@ class Bars(Silent):
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """Move the trial's bar."""
         self.bars.update(self.tasks[trial], completed=record.epoch, brief=_brief(record))
+
+    def judged(self, standing: Standing) -> None:
+        """Print it above the bars."""
+        self.bars.console.print(_so_far(standing), markup=False)
 
     def result(self, result: RunResult) -> None:
         """Show the result below the bars, which have done their work."""

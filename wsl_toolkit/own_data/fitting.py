@@ -35,6 +35,7 @@ from wsl_toolkit.own_data.learning import (
     known_labels,
     make_own_problem,
     own_candidates,
+    standing,
 )
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
@@ -92,7 +93,7 @@ class FitOptions:
     @property
     def watches(self) -> bool:
         """Whether training looks at a held-out part while it goes on."""
-        return self.patience > 0 or self.keep == "best"
+        return Training(patience=self.patience, keep=self.keep).watches
 
     def trainings(self, examples: int) -> list[Training]:
         """Return the settings to try for a training part of this size."""
@@ -225,7 +226,12 @@ def fit(
     mixes = options.averages and len(folds) > 1 and len(todo.choices) > 1
     if mixes:  # models that are averaged see the same inputs
         learner = attrs.evolve(learner, inputs=learner.data.fit_inputs(index))
-    judged = judge(learner.fit(todo.choices, parts), candidates, [held for _, held in parts], options.calibrate)
+    judged: list[Judged] = []
+    held = [held_out for _, held_out in parts]
+    for made_of_kind in learner.fit_kinds(todo.choices, parts):
+        judged += judge(made_of_kind, candidates, held, options.calibrate)
+        best = min(judged, key=lambda each: each.loss)
+        learner.listener.judged(standing(best, candidates, held, left=len(todo.choices) - len(judged)))
     kept = _averaged(judged, candidates, parts, options) if mixes else _winner(learner, judged, folds, options, index)
     return attrs.evolve(
         kept,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -40,6 +41,19 @@ class Listener(Protocol):
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
         """An epoch of a training ended; several may be trained at once."""
 
+    def judged(self, standing: Standing) -> None:
+        """One kind of model was fitted and judged."""
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """What held-out sets say of the best model so far, and how many choices they are yet to judge."""
+
+    model: str
+    loss: float
+    covering_rate: float
+    left: int
+
 
 class Quiet:
     """A listener that says nothing."""
@@ -48,6 +62,9 @@ class Quiet:
         """Say nothing."""
 
     def epoch(self, record: EpochRecord, trial: int = 1) -> None:
+        """Say nothing."""
+
+    def judged(self, standing: Standing) -> None:
         """Say nothing."""
 
 
@@ -68,21 +85,36 @@ class Learner:
 
     def fit(self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]) -> list[list[Made]]:
         """Return each choice fitted on each part: [parts][choices]; the second index of a part is held out."""
+        kinds = list(self.fit_kinds(choices, parts))
+        return [list(itertools.chain(*own)) for own in zip(*kinds, strict=True)]
+
+    def fit_kinds(
+        self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]
+    ) -> Iterator[list[list[Made]]]:
+        """Yield what `fit` returns for the choices of one kind of model after the other."""
         problems = [self._problem(part, held_out) for part, held_out in parts]
         if any(len(problem.train_candidates.labelled()) == 0 for problem in problems):
             raise DataError("every training example has all classes as candidates: there is nothing to learn from")
-        networks = [choice for choice in choices if isinstance(choice, NetworkChoice)]
-        found = []
-        for place, problem in enumerate(problems):
-            trained = iter(self._train(networks, problem, self.listener if place == 0 else Quiet()))
-            made = [
-                self._grown(choice, problem)
-                if isinstance(choice, TreesChoice)
-                else _made(choice, problem, next(trained))
-                for choice in choices
+        errors: list[list[Exception | None]] = [[] for _ in problems]
+        for _, kind in itertools.groupby(choices, key=lambda choice: choice.name):
+            own = list(kind)
+            networks = [choice for choice in own if isinstance(choice, NetworkChoice)]
+            found = self._train(networks, problems)
+            for place, of_problem in enumerate(errors):
+                of_problem += [each.error for each in found[place * len(networks) : (place + 1) * len(networks)]]
+            trained = iter(found)
+            yield [
+                [
+                    self._grown(choice, problem)
+                    if isinstance(choice, TreesChoice)
+                    else _made(choice, problem, next(trained))
+                    for choice in own
+                ]
+                for problem in problems
             ]
-            found.append(made)
-        return found
+        for of_problem in errors:
+            if of_problem and all(of_problem) and of_problem[0] is not None:
+                raise of_problem[0]
 
     def _problem(self, part: Tensor, held_out: Tensor) -> Problem:
         """Return the learning problem of a part; how many known labels the transform kept is counted for the report."""
@@ -96,17 +128,18 @@ class Learner:
             sets, change = transformed(self.transform, problem.train_x, problem.train_candidates, self.seed, known)
         return attrs.evolve(problem, train_candidates=sets, change=change)
 
-    def _train(self, choices: Sequence[NetworkChoice], problem: Problem, listener: Listener) -> list[Trained]:
-        """Train every network; those that differ in their rates alone are one stack."""
+    def _train(self, choices: Sequence[NetworkChoice], problems: Sequence[Problem]) -> list[Trained]:
+        """Train every network on every problem, problem by problem; those that differ in rates alone are stacked."""
         jobs = [
             TrainingJob(
-                problem=problem,
+                problem=problem if choice.training.watches else _unheld(problem),
                 estimator=self.estimator,
                 backbone=choice.backbone,
                 training=choice.training,
                 seed=self.seed,
-                listener=_Shown(listener, number, len(choices), choice.training),
+                listener=_Shown(self.listener if place == 0 else Quiet(), number, len(choices), choice.training),
             )
+            for place, problem in enumerate(problems)
             for number, choice in enumerate(choices, start=1)
         ]
         if not jobs:
@@ -116,10 +149,7 @@ class Learner:
             attributed(self.registry, "estimator", self.estimator.name),
         ):
             kept = choices_in(HOME, writes=HOME.is_dir())
-            done = train(jobs, stop=self.stop, keep_diverged=len(choices) > 1, choices=kept)
-        if all(each.error is not None for each in done) and done[0].error is not None:
-            raise done[0].error
-        return done
+            return train(jobs, stop=self.stop, keep_diverged=True, choices=kept)
 
     def _grown(self, choice: TreesChoice, problem: Problem) -> Made:
         assert isinstance(problem.train_x, Tensor)
@@ -159,6 +189,11 @@ class Made:
         """Return it as it was after a stage."""
         network = self.network if self.grown is None else self.grown.ensembles[stage]
         return attrs.evolve(self, network=network, choice=choice)
+
+
+def _unheld(problem: Problem) -> Problem:
+    """Return a problem whose held-out examples are not looked at after each epoch."""
+    return attrs.evolve(problem, validation_candidates=None)
 
 
 def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
@@ -218,6 +253,13 @@ def judge(
             )
         )
     return judged
+
+
+def standing(best: Judged, candidates: CandidateSets, held_out: Sequence[Tensor], *, left: int) -> Standing:
+    """Return what held-out sets say of the best model so far."""
+    mask = torch.cat([candidates.mask(index).cpu() for index in held_out])
+    covered = mask.gather(1, best.logits.argmax(1, keepdim=True)).double().mean()
+    return Standing(model=best.choice.name, loss=best.loss, covering_rate=float(covered), left=left)
 
 
 def _score(logits: Tensor, mask: Tensor, calibrate: bool) -> tuple[float, float]:

@@ -96,6 +96,11 @@ class Training:
     scheduler_options: dict[str, Any] = attrs.field(factory=dict)
     """The schedule's own options: `--scheduler-gamma`, or keys of a [scheduler] table."""
 
+    @property
+    def watches(self) -> bool:
+        """Whether training looks at a held-out part while it goes on."""
+        return self.patience > 0 or self.keep == "best"
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; an optimiser or a schedule with options is a table with a name."""
         values = values_of(self)
