@@ -31,7 +31,7 @@ def test_a_larger_budget_tries_more_and_all_that_the_smaller_one_is_for():
         counts[budget] = {name: [c.name for c in plan.choices].count(name) for name in ("linear", "mlp", trees.NAME)}
         assert planned(SMALL, budget) == plan
     assert counts["quick"] == {"linear": 4, "mlp": 0, trees.NAME: 1}
-    assert counts["normal"] == {"linear": 8, "mlp": 4, trees.NAME: 3}
+    assert counts["normal"] == {"linear": 8, "mlp": 4, trees.NAME: 5}
     assert all(counts["thorough"][name] > counts["normal"][name] for name in counts["normal"])
 
 

@@ -35,6 +35,11 @@ Examples:
 """
 
 MOST_TRIED = 8
+LAW_WORDS = {
+    "uniform": "nothing to learn about which candidate is true",
+    "class": "some classes are noted down more readily than others",
+    "pair": "some classes are noted down for certain others",
+}
 
 
 @click.command("fit", cls=DataCommand, choose=chooser(trains=True), epilog=EPILOG)
@@ -169,6 +174,9 @@ def _show_tried(fitted: Fitted, chosen: str) -> None:
             screen.print(f"… and {len(order) - MOST_TRIED} more (--json shows all)")
     for name, why in fitted.left_out:
         screen.print(f"{name}: {why}", markup=False)
+    if fitted.laws:
+        law, losses = fitted.laws[0][0], ", ".join(f"{name} {loss:.4f}" for name, loss in fitted.laws)
+        screen.print(f"how sets come about: {LAW_WORDS[law]} (trees by law, log loss of held-out sets: {losses})")
     told = chosen
     if len(order) > 1:
         told += f": of {len(order)} choices it makes held-out candidate sets likeliest"

@@ -134,10 +134,21 @@ class AverageChoice:
         return Average(members, torch.tensor(share), torch.tensor(temperature)).eval()
 
 
-def average(judged: Sequence[Judged], candidates: Tensor, calibrate: bool) -> tuple[AverageChoice, Average, float]:
-    """Return the average of what held-out sets [n, K] choose, its network, and its temperature."""
+def average(
+    judged: Sequence[Judged], candidates: Tensor, calibrate: bool, worth: Tensor | None = None
+) -> tuple[AverageChoice, Average, float]:
+    """Return the average of what held-out sets [n, K] choose, its network, and its temperature.
+
+    `worth` is what a law of the sets adds to each log p_j.
+    """
     chances = [torch.softmax(each.logits.double() / each.temperature, 1) for each in judged]
-    weights = selected(torch.stack([(chance * candidates).sum(1) for chance in chances]))
+    evidence = candidates.double()
+    if (
+        worth is not None
+    ):  # beside that of the likeliest candidate: sets stay as far from 0 as they are, choices the same
+        inside = worth.masked_fill(~candidates, -torch.inf)
+        evidence = torch.exp(inside - inside.amax(1, keepdim=True))
+    weights = selected(torch.stack([(chance * evidence).sum(1) for chance in chances]))
     order = [place for place in weights.argsort(descending=True, stable=True).tolist() if weights[place] > 0]
     choice = AverageChoice(
         parts=tuple(
@@ -146,5 +157,5 @@ def average(judged: Sequence[Judged], candidates: Tensor, calibrate: bool) -> tu
         models=len(judged[0].parts),
     )
     whole = torch.stack([weights[i] * chances[i] for i in order]).sum(0)
-    temperature = calibration.temperature(whole.clamp(min=TINY).log(), candidates) if calibrate else 1.0
+    temperature = calibration.temperature(whole.clamp(min=TINY).log(), candidates, worth) if calibrate else 1.0
     return choice, choice.network([[made.network for made in judged[i].parts] for i in order]), temperature

@@ -20,19 +20,23 @@ COLDEST, HOTTEST = 0.05, 20.0
 BINS, IN_A_BIN = 15, 20
 
 
-def set_log_losses(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Return -log Σ_{j∈s} p_j of each example, [n], stable for any logits."""
-    inside = logits.masked_fill(~candidates, -math.inf)
+def set_log_losses(logits: Tensor, candidates: Tensor, worth: Tensor | None = None) -> Tensor:
+    """Return -log Σ_{j∈s} p_j of each example, [n], stable for any logits.
+
+    `worth` [n, K] is what a law of the sets adds to each log p_j (see `set_laws`): -log Σ_{j∈s} p_j exp(worth_j).
+    """
+    inside = (logits if worth is None else logits + worth).masked_fill(~candidates, -math.inf)
     return torch.logsumexp(logits, 1) - torch.logsumexp(inside, 1)
 
 
-def set_log_loss(logits: Tensor, candidates: Tensor) -> float:
+def set_log_loss(logits: Tensor, candidates: Tensor, worth: Tensor | None = None) -> float:
     """Return the mean of -log Σ_{j∈s} p_j; full sets, which say nothing, do not count; NaN where all are full."""
     informative = ~candidates.all(1)
-    return float(set_log_losses(logits[informative].double(), candidates[informative]).mean())
+    of_law = None if worth is None else worth[informative]
+    return float(set_log_losses(logits[informative].double(), candidates[informative], of_law).mean())
 
 
-def temperature(logits: Tensor, candidates: Tensor) -> float:
+def temperature(logits: Tensor, candidates: Tensor, worth: Tensor | None = None) -> float:
     """Return T > 0 that makes softmax(logits / T) agree best with held-out candidate sets, near 1 if these say little.
 
     Minimises n · mean(-log Σ_{j∈s} p_T,j) + (log T)² / (2 SPREAD²) over log T: on a grid, for there may be several
@@ -42,12 +46,13 @@ def temperature(logits: Tensor, candidates: Tensor) -> float:
 
     informative = ~candidates.all(1)
     z, mask = logits[informative].double(), candidates[informative]
+    of_law = None if worth is None else worth[informative]
     if len(z) == 0 or not bool(torch.isfinite(z).all()):
         return 1.0
 
     def cost(log_t: float) -> float:
         prior = log_t**2 / (2 * SPREAD**2)
-        return float(set_log_losses(z / math.exp(log_t), mask).sum()) + prior
+        return float(set_log_losses(z / math.exp(log_t), mask, of_law).sum()) + prior
 
     grid = torch.linspace(math.log(COLDEST), math.log(HOTTEST), 41, dtype=torch.float64).tolist()
     best = min(range(len(grid)), key=lambda place: cost(grid[place]))

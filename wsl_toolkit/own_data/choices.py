@@ -16,12 +16,14 @@ import attrs
 from wsl_toolkit.components import Backbone
 from wsl_toolkit.errors import WslError
 from wsl_toolkit.own_data import trees
+from wsl_toolkit.own_data.set_laws import LAWS
 from wsl_toolkit.own_data.trees import Boosting
 from wsl_toolkit.parameters import values_of
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.training.config import Training
+from wsl_toolkit.training.stacking.grouping import PAYS_BELOW
 
-BUDGETS = {"quick": 5.0, "normal": 60.0, "thorough": 600.0}
+BUDGETS = {"quick": 5.0, "normal": 90.0, "thorough": 600.0}
 """Seconds."""
 
 LINEAR, MLP, CONVOLUTIONAL = "linear", "mlp", "lenet"
@@ -48,10 +50,12 @@ FORESTS = {
         Boosting(learning_rate=0.05, max_leaf_nodes=6, max_iter=400),
     ),
 }
+TRIED_LAWS = {"quick": LAWS[:1], "normal": LAWS, "thorough": LAWS}
+"""Laws of the sets under which the first trees are grown; the others then take the law that these choose."""
 IMAGE_RATES = {"quick": (0.1,), "normal": (0.1, 0.01), "thorough": (0.1, 0.03, 0.01)}
 IMAGE_DECAYS = {"quick": (1e-3,), "normal": (1e-3,), "thorough": (1e-4, 1e-3, 1e-2)}
-STACKED = 6
-"""Linear models are trained as one stack, which takes each of them about so much less time."""
+STACKED = {LINEAR: 6, MLP: 3}
+"""Small models of these kinds are trained as one stack, which takes each of them about so much less time."""
 IMAGE_PRODUCTS = 600
 """A convolutional network multiplies about so often for each number of an image."""
 TREE_CELLS = 25_000_000
@@ -64,17 +68,24 @@ class NetworkChoice:
 
     backbone: Backbone
     training: Training
+    law: str = LAWS[0]
+    """How sets are taken to come about: as the estimator takes them to, or as the trees learned."""
 
     @property
     def name(self) -> str:
         """The backbone's name."""
         return self.backbone.name
 
+    def under(self, law: str) -> NetworkChoice:
+        """Return the same under another law."""
+        return attrs.evolve(self, law=law)
+
     def settings(self) -> dict[str, Any]:
         """Return what tells it from other choices of its kind."""
         widths = values_of(self.backbone).get("widths")
         own: dict[str, Any] = {} if widths is None else {"widths": list(widths)}
         own |= {"augmentation": self.training.augmentation} if self.training.augmentation != "none" else {}
+        own |= {"law": self.law} if self.law != LAWS[0] else {}
         return {**own, "lr": self.training.lr, "weight_decay": self.training.weight_decay}
 
 
@@ -92,6 +103,15 @@ class TreesChoice:
     def settings(self) -> dict[str, Any]:
         """Return what tells it from other choices of its kind."""
         return self.boosting.to_dict()
+
+    @property
+    def law(self) -> str:
+        """How sets are taken to come about."""
+        return self.boosting.law
+
+    def under(self, law: str) -> TreesChoice:
+        """Return the same under another law."""
+        return TreesChoice(boosting=attrs.evolve(self.boosting, law=law))
 
 
 Choice = NetworkChoice | TreesChoice
@@ -143,7 +163,7 @@ def plan(
         cost = fits * cost_of(choice, size)
         # Something must be tried: linear models and, of images, the first convolutional network.
         must = choice.name == LINEAR or (choice.name == CONVOLUTIONAL and choice.name not in tried)
-        if not must and spent + cost + cost_of(choice, full) > seconds:
+        if not must and spent + cost + cost_of(choice, full, alone=True) > seconds:
             left_out.setdefault(choice.name, f"some settings would take longer than --budget {budget} allows")
             continue
         spent += cost
@@ -167,7 +187,7 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
             for training in trainings
             if training.lr in rates and training.weight_decay in decays
         ]
-    forests: list[Choice] = [TreesChoice(boosting=boosting) for boosting in FORESTS[budget]]
+    first, others = forests(budget)
     perceptrons: list[Choice] = []
     if MLP in installed:
         perceptrons = [
@@ -176,7 +196,30 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
             for training in trainings
             if training.weight_decay in MLP_DECAYS[budget]
         ]
-    return [*found, *forests[:1], *perceptrons, *forests[1:]]
+    return [*found, *first, *perceptrons, *others]
+
+
+def law_trees(law: str) -> TreesChoice:
+    """Return the trees by which a law is learned where no others were grown."""
+    return TreesChoice(boosting=FORESTS["normal"][0]).under(law)
+
+
+def until_laws(choices: Sequence[Choice]) -> tuple[list[Choice], list[Choice]]:
+    """Return the choices up to the last trees that try a law of the sets, and those that take the law that is found."""
+    cut = max((place + 1 for place, choice in enumerate(choices) if choice.law != LAWS[0]), default=len(choices))
+    return list(choices[:cut]), list(choices[cut:])
+
+
+def following(law: str, first: Sequence[Choice], others: Sequence[Choice]) -> list[Choice]:
+    """Return what is tried once a law is found: networks that did not know it once more, and all others under it."""
+    again = [choice for choice in first if isinstance(choice, NetworkChoice)] if law != LAWS[0] else []
+    return [choice.under(law) for choice in (*again, *others)]
+
+
+def forests(budget: str) -> tuple[list[TreesChoice], list[TreesChoice]]:
+    """Return the trees that are grown first, under each law that the budget has time for, and all others."""
+    first, *others = [TreesChoice(boosting=boosting) for boosting in FORESTS[budget]]
+    return [first.under(law) for law in TRIED_LAWS[budget]], others
 
 
 def _convolutional(size: Size, registry: Registry) -> Backbone | None:
@@ -191,10 +234,10 @@ def _convolutional(size: Size, registry: Registry) -> Backbone | None:
     return backbone
 
 
-def cost_of(choice: Choice, size: Size) -> float:
-    """Return the estimated seconds of one fit."""
+def cost_of(choice: Choice, size: Size, *, alone: bool = False) -> float:
+    """Return the estimated seconds of one fit, in a stack with others where that pays, or alone."""
     if isinstance(choice, TreesChoice):
-        tree = 1e-3 + size.features * (2e-5 + 8e-9 * size.examples)
+        tree = 3e-4 + 6e-6 * size.features + size.examples * (2e-7 + 2e-9 * size.features)
         return choice.boosting.max_iter * size.classes * tree
     steps = choice.training.epochs * math.ceil(size.examples / choice.training.batch_size)
     if choice.name == CONVOLUTIONAL:
@@ -203,4 +246,5 @@ def cost_of(choice: Choice, size: Size) -> float:
         widths = [size.features, *(values_of(choice.backbone).get("widths") or ()), size.classes]
         products = sum(a * b for a, b in itertools.pairwise(widths))
     seconds = steps * (3e-4 + 6 * products * choice.training.batch_size / 3e10)
-    return seconds / STACKED if choice.name == LINEAR else seconds
+    stacks = not alone and 6 * products * choice.training.batch_size <= PAYS_BELOW
+    return seconds / STACKED.get(choice.name, 1) if stacks else seconds

@@ -11,6 +11,7 @@ from wsl_toolkit.own_data.averaging import AverageChoice
 from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
 from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.own_data.learning import SELECTED_BY
+from wsl_toolkit.own_data.set_laws import LAWS, LawLikelihood
 from wsl_toolkit.parameters import values_of
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
         made["backbone"] = _backbone(choice)
     if isinstance(choice, TreesChoice):
         # No estimator of the registry: boosting by confidences maximises the likelihood, see `own_data.trees`.
-        made["estimator"] = {"name": "likelihood of the sets"}
+        made["estimator"] = {"name": LawLikelihood.name}
     elif isinstance(choice, NetworkChoice):
         training = choice.training.to_dict()
+        if choice.law != LAWS[0]:
+            made["estimator"] = {"name": LawLikelihood.name}
     if options.transform is not None:
         made["transform"] = {"name": options.transform.name, **values_of(options.transform)}
     if fitted.change is not None:
@@ -45,6 +48,7 @@ def describe(options: FitOptions, fitted: Fitted) -> dict[str, Any]:
         "selected_by": SELECTED_BY,
         "tried": [dict(each) for each in fitted.tried],
         "left_out": dict(fitted.left_out),
+        "set_laws": dict(fitted.laws),
         "refit": options.refit,
         "use_known_labels": options.use_known_labels,
     }

@@ -30,6 +30,8 @@ class Fitted:
     """Each choice that was tried, with the log loss of held-out sets and its temperature."""
     left_out: tuple[tuple[str, str], ...] = ()
     """What was not tried, and why."""
+    laws: tuple[tuple[str, float], ...] = ()
+    """Laws by which sets may come about, the one that was chosen first, each with the log loss of held-out sets."""
     seconds: float = 0.0
     change: Change | None = None
     """What a transform made of the sets that the model learned from; evaluation alone reads it."""

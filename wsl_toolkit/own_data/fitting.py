@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -22,21 +22,39 @@ from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, trees
 from wsl_toolkit.own_data.averaging import AverageChoice, average
-from wsl_toolkit.own_data.choices import DECAYS, FORESTS, RATES, Choice, NetworkChoice, Plan, Size, TreesChoice, plan
+from wsl_toolkit.own_data.choices import (
+    DECAYS,
+    RATES,
+    Choice,
+    NetworkChoice,
+    Plan,
+    Size,
+    TreesChoice,
+    following,
+    forests,
+    plan,
+    until_laws,
+)
 from wsl_toolkit.own_data.description import describe
 from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.own_data.held_out import HeldOut, evaluate
 from wsl_toolkit.own_data.learning import (
     Judged,
+    LawFound,
     Learner,
     Listener,
     Quiet,
+    by_kind,
+    compared,
     judge,
     known_labels,
+    law_found,
     make_own_problem,
     own_candidates,
     standing,
+    worth_of,
 )
+from wsl_toolkit.own_data.set_laws import LAWS
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
@@ -226,27 +244,48 @@ def fit(
     mixes = options.averages and len(folds) > 1 and len(todo.choices) > 1
     if mixes:  # models that are averaged see the same inputs
         learner = attrs.evolve(learner, inputs=learner.data.fit_inputs(index))
-    judged: list[Judged] = []
     held = [held_out for _, held_out in parts]
-    for made_of_kind in learner.fit_kinds(todo.choices, parts):
+    judged: list[Judged] = []
+    law: LawFound | None = None
+    planned = len(todo.choices)
+
+    def kinds() -> Iterator[list[Choice]]:
+        nonlocal law, planned
+        first, others = until_laws(todo.choices)
+        yield from by_kind(first)
+        law = law_found(judged, candidates, held, options.calibrate)
+        rest = following(law.law if law is not None else LAWS[0], first, others)
+        planned = len(first) + len(rest)
+        yield from by_kind(rest)
+
+    for made_of_kind in learner.fit_kinds(kinds(), parts):
         judged += judge(made_of_kind, candidates, held, options.calibrate)
         best = min(judged, key=lambda each: each.loss)
-        learner.listener.judged(standing(best, candidates, held, left=len(todo.choices) - len(judged)))
-    kept = _averaged(judged, candidates, parts, options) if mixes else _winner(learner, judged, folds, options, index)
+        learner.listener.judged(standing(best, candidates, held, left=planned - len(judged)))
+    if law is not None:
+        judged = compared(judged, law, candidates, held, options.calibrate)
+    kept = (
+        _averaged(judged, candidates, parts, options, law) if mixes else _winner(learner, judged, folds, options, index)
+    )
     return attrs.evolve(
         kept,
         tried=tuple(each.to_dict() for each in judged),
         left_out=todo.left_out,
+        laws=() if law is None else law.ranked,
         seconds=time.monotonic() - began,
     )
 
 
 def _averaged(
-    judged: Sequence[Judged], candidates: CandidateSets, parts: Sequence[tuple[Tensor, Tensor]], options: FitOptions
+    judged: Sequence[Judged],
+    candidates: CandidateSets,
+    parts: Sequence[tuple[Tensor, Tensor]],
+    options: FitOptions,
+    law: LawFound | None,
 ) -> Fitted:
     """Return the average of the folds' models that makes held-out sets likeliest."""
     mask = torch.cat([candidates.mask(held_out).cpu() for _, held_out in parts])
-    choice, network, temperature = average(judged, mask, options.calibrate)
+    choice, network, temperature = average(judged, mask, options.calibrate, None if law is None else law.worth)
     made = judged[0].made
     return Fitted(network=network, transform=made.transform, choice=choice, temperature=temperature, change=made.change)
 
@@ -342,7 +381,9 @@ def _temperature(learner: Learner, choice: Choice, parts: list[tuple[Tensor, Ten
     candidates = own_candidates(learner.data)
     found = learner.fit([choice], [(part.sort().values, held_out) for part, held_out in parts])
     logits = torch.cat([made.logits[-1] for (made,) in found])
-    return calibration.temperature(logits, torch.cat([candidates.mask(held_out).cpu() for _, held_out in parts]))
+    masks = [candidates.mask(held_out).cpu() for _, held_out in parts]
+    worth = worth_of([made for (made,) in found], masks, choice.law)
+    return calibration.temperature(logits, torch.cat(masks), worth)
 
 
 def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examples: int, fits: int) -> Plan:
@@ -351,7 +392,8 @@ def _plan(data: Data, registry: Registry, options: FitOptions, whole: int, examp
     if options.backbone is not None:
         return Plan(choices=tuple(NetworkChoice(backbone=options.backbone, training=each) for each in trainings))
     if options.trees:
-        return Plan(choices=tuple(TreesChoice(boosting=each) for each in FORESTS[options.budget]))
+        first, others = forests(options.budget)
+        return Plan(choices=(*first, *others))
     candidates = own_candidates(data)
     size = Size(
         examples=examples,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -16,8 +16,8 @@ from wsl_toolkit.data.dataset import Data, transform_inputs
 from wsl_toolkit.data.problem import Change, CleanLabels, Problem, transformed
 from wsl_toolkit.errors import ConfigError, DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
-from wsl_toolkit.own_data import calibration, trees
-from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
+from wsl_toolkit.own_data import calibration, set_laws, trees
+from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice, law_trees
 from wsl_toolkit.plugins.attribution import attributed
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.runs.listing import HOME
@@ -85,33 +85,44 @@ class Learner:
 
     def fit(self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]) -> list[list[Made]]:
         """Return each choice fitted on each part: [parts][choices]; the second index of a part is held out."""
-        kinds = list(self.fit_kinds(choices, parts))
+        kinds = list(self.fit_kinds(by_kind(choices), parts))
         return [list(itertools.chain(*own)) for own in zip(*kinds, strict=True)]
 
     def fit_kinds(
-        self, choices: Sequence[Choice], parts: Sequence[tuple[Tensor, Tensor]]
+        self, kinds: Iterable[Sequence[Choice]], parts: Sequence[tuple[Tensor, Tensor]]
     ) -> Iterator[list[list[Made]]]:
-        """Yield what `fit` returns for the choices of one kind of model after the other."""
+        """Yield what `fit` returns for one kind of model after the other; a kind is asked for when its turn comes."""
         problems = [self._problem(part, held_out) for part, held_out in parts]
         if any(len(problem.train_candidates.labelled()) == 0 for problem in problems):
             raise DataError("every training example has all classes as candidates: there is nothing to learn from")
         errors: list[list[Exception | None]] = [[] for _ in problems]
-        for _, kind in itertools.groupby(choices, key=lambda choice: choice.name):
-            own = list(kind)
-            networks = [choice for choice in own if isinstance(choice, NetworkChoice)]
-            found = self._train(networks, problems)
+        laws: list[dict[str, Tensor]] = [{} for _ in problems]
+        for kind in kinds:
+            networks = [choice for choice in kind if isinstance(choice, NetworkChoice)]
+            for law in {choice.law for choice in networks} - {set_laws.LAWS[0]}:
+                for problem, known in zip(problems, laws, strict=True):
+                    if law not in known:  # no trees of this part learned it
+                        known |= self._grown(law_trees(law), problem).laws
+            found = self._train(networks, problems, laws)
             for place, of_problem in enumerate(errors):
                 of_problem += [each.error for each in found[place * len(networks) : (place + 1) * len(networks)]]
             trained = iter(found)
-            yield [
+            made = [
                 [
                     self._grown(choice, problem)
                     if isinstance(choice, TreesChoice)
-                    else _made(choice, problem, next(trained))
-                    for choice in own
+                    else attrs.evolve(_made(choice, problem, next(trained)), laws=known)
+                    for choice in kind
                 ]
-                for problem in problems
+                for problem, known in zip(problems, laws, strict=True)
             ]
+            for own, known in zip(made, laws, strict=True):
+                for each in own:
+                    if isinstance(each.choice, TreesChoice):
+                        known |= {
+                            law: each.laws[law] for law in each.laws if law in (set_laws.LAWS[0], each.choice.law)
+                        }
+            yield made
         for of_problem in errors:
             if of_problem and all(of_problem) and of_problem[0] is not None:
                 raise of_problem[0]
@@ -128,12 +139,15 @@ class Learner:
             sets, change = transformed(self.transform, problem.train_x, problem.train_candidates, self.seed, known)
         return attrs.evolve(problem, train_candidates=sets, change=change)
 
-    def _train(self, choices: Sequence[NetworkChoice], problems: Sequence[Problem]) -> list[Trained]:
+    def _train(
+        self, choices: Sequence[NetworkChoice], problems: Sequence[Problem], laws: Sequence[Mapping[str, Tensor]]
+    ) -> list[Trained]:
         """Train every network on every problem, problem by problem; those that differ in rates alone are stacked."""
+        estimators = [{law: self._estimator(law, known) for law in {c.law for c in choices}} for known in laws]
         jobs = [
             TrainingJob(
                 problem=problem if choice.training.watches else _unheld(problem),
-                estimator=self.estimator,
+                estimator=estimators[place][choice.law],
                 backbone=choice.backbone,
                 training=choice.training,
                 seed=self.seed,
@@ -150,6 +164,13 @@ class Learner:
         ):
             kept = choices_in(HOME, writes=HOME.is_dir())
             return train(jobs, stop=self.stop, keep_diverged=True, choices=kept)
+
+    def _estimator(self, law: str, known: Mapping[str, Tensor]) -> Estimator:
+        """Return what networks learn by under a law: the estimator that was asked for, or the law's likelihood."""
+        uniform = set_laws.LAWS[0]
+        if law == uniform or law not in known:
+            return self.estimator
+        return set_laws.LawLikelihood(chances=known[law], uniform=known[uniform])
 
     def _grown(self, choice: TreesChoice, problem: Problem) -> Made:
         assert isinstance(problem.train_x, Tensor)
@@ -168,6 +189,7 @@ class Learner:
             transform=problem.transform,
             logits=grown.watched,
             grown=grown,
+            laws=grown.laws,
             change=problem.change,
         )
 
@@ -182,6 +204,8 @@ class Made:
     logits: tuple[Tensor, ...]
     """Of the held-out examples: a network's, or the trees' after each stage."""
     grown: trees.Grown | None = None
+    laws: Mapping[str, Tensor] = attrs.field(factory=dict)
+    """Q [K, K] of laws of the sets that were learned from the same part, see `set_laws`."""
     change: Change | None = None
     """What a transform made of the sets that it learned from."""
 
@@ -206,12 +230,18 @@ def _made(choice: NetworkChoice, problem: Problem, trained: Trained) -> Made:
     return Made(choice=choice, network=network, transform=problem.transform, logits=(logits,), change=problem.change)
 
 
+def by_kind(choices: Iterable[Choice]) -> list[list[Choice]]:
+    """Return neighbours of one kind of model together."""
+    return [list(kind) for _, kind in itertools.groupby(choices, key=lambda choice: choice.name)]
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Judged:
     """A choice with what held-out sets say of it."""
 
     choice: Choice
     loss: float
+    """Under the law of the sets that the choice takes, or the one under which all are compared."""
     temperature: float
     parts: tuple[Made, ...]
     """As fitted to each part."""
@@ -223,6 +253,17 @@ class Judged:
         """As fitted to the first part."""
         return self.parts[0]
 
+    def under(self, worth: Tensor | None, mask: Tensor, calibrate: bool) -> Judged:
+        """Return what held-out sets [n, K] say of it under another law, which is worth so much."""
+        loss, temperature = _score(self.logits, mask, worth, calibrate)
+        return attrs.evolve(self, loss=loss, temperature=temperature)
+
+    def losses(self, worth: Tensor | None, mask: Tensor, calibrate: bool) -> Tensor:
+        """Return the log loss of each held-out set that says something, under a law that is worth so much."""
+        temperature = calibration.temperature(self.logits, mask, worth) if calibrate else 1.0
+        informative = ~mask.all(1)
+        return calibration.set_log_losses(self.logits.double() / temperature, mask, worth)[informative]
+
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         found = {"model": self.choice.name, **self.choice.settings()}
@@ -233,11 +274,13 @@ def judge(
     found: Sequence[Sequence[Made]], candidates: CandidateSets, held_out: Sequence[Tensor], calibrate: bool
 ) -> list[Judged]:
     """Judge each choice by the held-out examples of all parts at once; trees are judged after each stage."""
-    mask = torch.cat([candidates.mask(index).cpu() for index in held_out])
+    masks = [candidates.mask(index).cpu() for index in held_out]
+    mask = torch.cat(masks)
     judged = []
     for made in zip(*found, strict=True):
         stages = [torch.cat(parts) for parts in zip(*(each.logits for each in made), strict=False)]
-        scored = [(*_score(logits, mask, calibrate), stage) for stage, logits in enumerate(stages)]
+        worth = worth_of(made, masks, made[0].choice.law)
+        scored = [(*_score(logits, mask, worth, calibrate), stage) for stage, logits in enumerate(stages)]
         loss, temperature, stage = min(scored, key=lambda each: (each[0], each[2]))
         choice = made[0].choice
         if isinstance(choice, TreesChoice):
@@ -262,10 +305,75 @@ def standing(best: Judged, candidates: CandidateSets, held_out: Sequence[Tensor]
     return Standing(model=best.choice.name, loss=best.loss, covering_rate=float(covered), left=left)
 
 
-def _score(logits: Tensor, mask: Tensor, calibrate: bool) -> tuple[float, float]:
+def worth_of(made: Sequence[Made], masks: Sequence[Tensor], law: str) -> Tensor | None:
+    """Return what a law is worth to held-out sets [n, K], as trees learned it from each part; None: nothing."""
+    uniform = set_laws.LAWS[0]
+    if law == uniform or any(law not in each.laws for each in made):
+        return None
+    own = zip(made, masks, strict=True)
+    return torch.cat([set_laws.log_worth(each.laws[law], each.laws[uniform], mask) for each, mask in own])
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LawFound:
+    """Which law of the sets makes held-out ones likeliest, and how likely each does."""
+
+    law: str
+    losses: tuple[tuple[str, float], ...]
+    """Of the trees that were grown under each law; of those under the first the smallest loss under any."""
+    worth: Tensor | None
+    """What it adds to log p of each held-out example's candidates, [n, K]; None: nothing."""
+
+    @property
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        """The laws with their losses, the best first."""
+        return tuple(sorted(self.losses, key=lambda each: (each[0] != self.law, each[1])))
+
+
+def law_found(
+    judged: Sequence[Judged], candidates: CandidateSets, held_out: Sequence[Tensor], calibrate: bool
+) -> LawFound | None:
+    """Return the law by which the first trees make held-out sets likeliest; None unless several were tried.
+
+    Trees that were grown under the first law may be right although another law holds, where that depends on the inputs:
+    so they are judged under each, and what is chosen then is how to grow trees, by the law if that is better.
+    """
+    grown: dict[str, Judged] = {}
+    for each in judged:
+        if isinstance(each.choice, TreesChoice):
+            grown.setdefault(each.choice.law, each)
+    if len(grown) < 2:
+        return None
+    masks = [candidates.mask(index).cpu() for index in held_out]
+    mask = torch.cat(masks)
+    losses = {law: each.losses(worth_of(each.parts, masks, law), mask, calibrate) for law, each in grown.items()}
+    first = grown[set_laws.LAWS[0]]
+    under = [first.losses(worth_of(first.parts, masks, law), mask, calibrate) for law in set_laws.LAWS]
+    losses[set_laws.LAWS[0]] = min(under, key=lambda own: float(own.mean()))
+    law = set_laws.clearly_best(losses)
+    means = tuple((name, float(own.mean())) for name, own in losses.items())
+    return LawFound(law=law, losses=means, worth=worth_of(grown[law].parts, masks, law))
+
+
+def compared(
+    judged: Sequence[Judged],
+    law: LawFound,
+    candidates: CandidateSets,
+    held_out: Sequence[Tensor],
+    calibrate: bool,
+) -> list[Judged]:
+    """Return all under the law that was found; trees that were grown under one that was not take no part."""
+    kept = [each for each in judged if each.choice.law in (set_laws.LAWS[0], law.law)]
+    if law.worth is None:
+        return kept
+    mask = torch.cat([candidates.mask(index).cpu() for index in held_out])
+    return [each.under(law.worth, mask, calibrate) for each in kept]
+
+
+def _score(logits: Tensor, mask: Tensor, worth: Tensor | None, calibrate: bool) -> tuple[float, float]:
     """Return the log loss of the sets at the temperature, and the temperature."""
-    temperature = calibration.temperature(logits, mask) if calibrate else 1.0
-    loss = calibration.set_log_loss(logits / temperature, mask)
+    temperature = calibration.temperature(logits, mask, worth) if calibrate else 1.0
+    loss = calibration.set_log_loss(logits / temperature, mask, worth)
     return loss if math.isfinite(loss) else math.inf, temperature
 
 

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.labels.candidate_sets import CandidateSets
+from wsl_toolkit.own_data import set_laws
+from wsl_toolkit.own_data.set_laws import LAWS
 from wsl_toolkit.system.signals import StopRequest
 from wsl_toolkit.training.formulas import candidate_confidence
 
@@ -35,6 +37,8 @@ NAME = "sklearn:HistGradientBoostingClassifier"
 
 STAGE = 5
 """After so many trees of each class held-out sets judge them."""
+LAW_FROM = 20
+"""Before so many trees of each class nothing is known yet from which a law could be learned."""
 BINS = 63
 TINY = 1e-9
 """No class is less frequent to begin with."""
@@ -57,10 +61,12 @@ class Boosting:
     """The share of the columns that a node may be split by, drawn anew for each."""
     subsample: float = 0.8
     """The share of the examples that the trees of an iteration grow on, drawn anew for each."""
+    law: str = "uniform"
+    """How sets are taken to come about, see `set_laws`."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings under scikit-learn's names."""
-        return attrs.asdict(self)
+        """Return the settings under scikit-learn's names, and the law where it is not the simplest."""
+        return attrs.asdict(self, filter=lambda field, value: field.name != "law" or value != "uniform")
 
 
 class TreeEnsemble(nn.Module):
@@ -214,6 +220,8 @@ class Grown:
     """The trees after each stage; a later one holds those before it."""
     watched: tuple[Tensor, ...]
     """The logits of the watched inputs after each stage."""
+    laws: Mapping[str, Tensor]
+    """Q [K, K] of laws of the sets, as these trees see them: of the uniform one and the trees' own, or of all."""
 
 
 def grow(
@@ -235,7 +243,7 @@ def grow(
     watched = x.flatten(1)[:0] if watch is None else watch.flatten(1)
     if len(classes) < 2:
         constant = _constant(classes, mask.shape[1])
-        return Grown(ensembles=(constant,), watched=(constant(watched),))
+        return Grown(ensembles=(constant,), watched=(constant(watched),), laws={})
     weights = torch.ones(len(mask)) if counts is None else counts[labelled.cpu()]
     edges, codes = binned(inputs)
     grower = _Grower(boosting, codes.numpy())
@@ -243,16 +251,29 @@ def grow(
     start = (weights * sets / sets.sum(1, keepdim=True)).sum(0).clamp(min=TINY).log()
     logits = (start - start.mean()).repeat(len(sets), 1)
     baseline, grown = logits[0].clone(), []
+    chances, evidence = None, torch.zeros(())
     for number in range(boosting.max_iter):
         if number % STAGE == 0 and number and stop is not None and stop():
             break
+        if boosting.law != "uniform" and number >= LAW_FROM and number % STAGE == 0:
+            chances = set_laws.learned(logits, sets, boosting.law, weights, chances)
+            evidence = set_laws.log_chance(chances, sets)
         p = torch.softmax(logits, 1)
-        slopes = weights * (p - candidate_confidence(logits, sets))
+        slopes = weights * (p - candidate_confidence(logits + evidence, sets))
         grown.append(grower.trees(slopes, weights * p * (1 - p), logits))
     ensemble = exported(grown, classes, baseline, edges, mask.shape[1])
     _check(ensemble, inputs[:100], logits[:100], classes)
     ends = [len(classes) * end for end in [*range(STAGE, len(grown), STAGE), len(grown)]]
-    return Grown(ensembles=tuple(ensemble.first(end) for end in ends), watched=tuple(ensemble.stages(watched, ends)))
+    laws = {}
+    for law in ("uniform", boosting.law) if boosting.law != "uniform" else LAWS:
+        own = chances if law == boosting.law else None
+        found = set_laws.learned(logits, sets, law, weights, own)
+        laws[law] = set_laws.enlarged(found, classes, mask.shape[1])
+    return Grown(
+        ensembles=tuple(ensemble.first(end) for end in ends),
+        watched=tuple(ensemble.stages(watched, ends)),
+        laws=laws,
+    )
 
 
 class _Grower:
