@@ -204,6 +204,7 @@ def measure(data: Data, budget: str, seed: int, known: dict[str, Any] | None = N
         "calibration error before": held_out.calibration_error_before,
         "calibration error after": held_out.calibration_error,
         "chosen": description.shares(description.describe(options, fitted)),
+        "laws": dict(fitted.laws),
         "estimator": estimator,
         "temperature": fitted.temperature,
         "seconds": round(seconds, 1),
@@ -264,14 +265,15 @@ def text(found: dict[str, Any]) -> str:
         lines.append("| " + " | ".join([*facts, *(percent(mean(table, key)) for key in COLUMNS)]) + " |")
     lines += [
         "",
-        "| table | held out | chosen | calibration error before | after |",
-        "|---|---|---|---|---|",
+        "| table | held out | law of the sets | chosen | calibration error before | after |",
+        "|---|---|---|---|---|---|",
     ]
     for name, table in found["tables"].items():
         chosen, splits = chosen_text(table), len(table["splits"])
         count = f"{splits} × " * (splits > 1) + f"{round(fitting.HELD_OUT * table['rows']):,}"
         errors = [percent(mean(table, f"calibration error {when}")) for when in ("before", "after")]
-        lines.append("| " + " | ".join([name, count, chosen, *errors]) + " |")
+        laws = ", ".join(dict.fromkeys(next(iter(split.get("laws") or {"–": 0.0})) for split in table["splits"]))
+        lines.append("| " + " | ".join([name, count, laws, chosen, *errors]) + " |")
     return "\n".join([*lines, "", *verdicts(found)])
 
 

@@ -37,6 +37,8 @@ Examples:
 MOST_TRIED = 8
 LAW_WORDS = {
     "uniform": "nothing to learn about which candidate is true",
+    "set": "the same sets come again and again, which says nothing about which candidate is true",
+    "inputs": "the inputs show them beyond the class, and no law of the class is learned",
     "class": "some classes are noted down more readily than others",
     "pair": "some classes are noted down for certain others",
 }

@@ -94,6 +94,8 @@ class TreesChoice:
     """Gradient-boosted trees, and how to grow them."""
 
     boosting: Boosting
+    compared: bool = False
+    """Whether laws of the sets are compared with these trees, so that rivals of laws are looked at with them."""
 
     @property
     def name(self) -> str:
@@ -111,7 +113,7 @@ class TreesChoice:
 
     def under(self, law: str) -> TreesChoice:
         """Return the same under another law."""
-        return TreesChoice(boosting=attrs.evolve(self.boosting, law=law))
+        return attrs.evolve(self, boosting=attrs.evolve(self.boosting, law=law), compared=False)
 
 
 Choice = NetworkChoice | TreesChoice
@@ -219,7 +221,8 @@ def following(law: str, first: Sequence[Choice], others: Sequence[Choice]) -> li
 def forests(budget: str) -> tuple[list[TreesChoice], list[TreesChoice]]:
     """Return the trees that are grown first, under each law that the budget has time for, and all others."""
     first, *others = [TreesChoice(boosting=boosting) for boosting in FORESTS[budget]]
-    return [first.under(law) for law in TRIED_LAWS[budget]], others
+    laws = TRIED_LAWS[budget]
+    return [attrs.evolve(first, compared=len(laws) > 1), *(first.under(law) for law in laws[1:])], others
 
 
 def _convolutional(size: Size, registry: Registry) -> Backbone | None:
@@ -238,7 +241,7 @@ def cost_of(choice: Choice, size: Size, *, alone: bool = False) -> float:
     """Return the estimated seconds of one fit, in a stack with others where that pays, or alone."""
     if isinstance(choice, TreesChoice):
         tree = 3e-4 + 6e-6 * size.features + size.examples * (2e-7 + 2e-9 * size.features)
-        return choice.boosting.max_iter * size.classes * tree
+        return choice.boosting.max_iter * size.classes * tree * (2 if choice.compared and not alone else 1)
     steps = choice.training.epochs * math.ceil(size.examples / choice.training.batch_size)
     if choice.name == CONVOLUTIONAL:
         products = IMAGE_PRODUCTS * size.features

@@ -20,7 +20,6 @@ from wsl_toolkit.own_data.review import Review, log_odds_of_a_miss, remarks, rev
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.random_streams import stream
 from wsl_toolkit.system.signals import StopRequest
-from wsl_toolkit.training.formulas import candidate_confidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +36,9 @@ class Cleaned:
     label: Tensor
     """The most likely candidate, [n]."""
     confidence: Tensor
-    """r_y(x, s): its share of the candidates' probability (Theorem 1 of Wu, Lv and Sugiyama), [n]."""
+    """r_y(x, s): its share of the candidates' probability (Theorem 1 of Wu, Lv and Sugiyama), [n].
+
+    Where sets were found to depend on the class, of their probability times that of the set (`set_laws`)."""
     covered: Tensor
     """Σ_{j∈s} p_j: how much of the model's probability the candidates hold; little is a sign of a wrong set, [n]."""
     predicted: Tensor
@@ -83,12 +84,12 @@ def clean(
             changes.append(fitted.change)
         logits = fitted.logits(data.x, held_out)
         mask = candidates.mask(held_out).cpu()
-        share = candidate_confidence(logits, mask)
+        share = fitted.shares(logits, mask)
         confidence[held_out], label[held_out] = share.max(1)
         covered[held_out] = (torch.softmax(logits, 1) * mask).sum(1)
         sharp = sharpened(logits, mask)
         log_odds[held_out] = log_odds_of_a_miss(sharp, mask)
-        sure[held_out] = candidate_confidence(sharp, mask).amax(1)
+        sure[held_out] = fitted.shares(sharp, mask).amax(1)
         predicted[held_out] = logits.argmax(1)
     kept = torch.zeros(n, dtype=torch.bool)
     labels = known_labels(data) if options.use_known_labels else None

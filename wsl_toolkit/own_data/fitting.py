@@ -272,6 +272,7 @@ def fit(
         tried=tuple(each.to_dict() for each in judged),
         left_out=todo.left_out,
         laws=() if law is None else law.ranked,
+        chances=None if law is None else law.chances,
         seconds=time.monotonic() - began,
     )
 

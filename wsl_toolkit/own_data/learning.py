@@ -183,7 +183,7 @@ class Learner:
             stop=self.stop,
             counts=problem.weights,
         )
-        return Made(
+        made = Made(
             choice=choice,
             network=grown.ensembles[-1],
             transform=problem.transform,
@@ -192,6 +192,41 @@ class Learner:
             laws=grown.laws,
             change=problem.change,
         )
+        return attrs.evolve(made, rivals=self._rivals(made, problem)) if choice.compared else made
+
+    def _rivals(self, made: Made, problem: Problem) -> Rivals | None:
+        """Return what laws of the sets must beat, as far as it is learned from the training part."""
+        assert isinstance(made.choice, TreesChoice)
+        assert isinstance(problem.train_x, Tensor)
+        assert isinstance(problem.validation_x, Tensor)
+        if not made.laws or problem.validation_candidates is None:
+            return None
+        labelled = problem.train_candidates.labelled()
+        logits = made.network(problem.train_x.flatten(1)[labelled]).double()
+        mask, asked = problem.train_candidates.mask(labelled).cpu(), problem.validation_candidates.mask().cpu()
+        inclusions = trees.grow_inclusions(
+            problem.train_x,
+            problem.train_candidates,
+            made.choice.boosting,
+            watch=problem.validation_x,
+            stop=self.stop,
+            counts=problem.weights,
+        )
+        uniform = made.laws[set_laws.LAWS[0]]
+        return Rivals(
+            recurring=set_laws.log_worth_of_recurring(logits, mask, uniform, asked),
+            inclusions=tuple(set_laws.inclusion_losses(each, asked, uniform) for each in inclusions),
+        )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Rivals:
+    """Other explanations of held-out sets than a law of the class, learned from one part, see `set_laws`."""
+
+    recurring: Tensor
+    """What log C(s) adds to log p of each set's candidates, [n, 1]."""
+    inclusions: tuple[Tensor, ...]
+    """The log loss of each set by inputs alone, [n], after each stage of the trees that look at them."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -206,6 +241,7 @@ class Made:
     grown: trees.Grown | None = None
     laws: Mapping[str, Tensor] = attrs.field(factory=dict)
     """Q [K, K] of laws of the sets that were learned from the same part, see `set_laws`."""
+    rivals: Rivals | None = None
     change: Change | None = None
     """What a transform made of the sets that it learned from."""
 
@@ -320,14 +356,22 @@ class LawFound:
 
     law: str
     losses: tuple[tuple[str, float], ...]
-    """Of the trees that were grown under each law; of those under the first the smallest loss under any."""
+    """Of the trees that were grown under each law, of those under the first the smallest under any; and of rivals."""
     worth: Tensor | None
     """What it adds to log p of each held-out example's candidates, [n, K]; None: nothing."""
+    chances: tuple[Tensor, Tensor] | None
+    """Q [K, K] of this law and of the uniform one, the means over parts; None for the uniform one itself."""
 
     @property
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        """The laws with their losses, the best first."""
-        return tuple(sorted(self.losses, key=lambda each: (each[0] != self.law, each[1])))
+        """The laws with their losses: the one that was found, or what was likelier than any, then the best first."""
+        learned = self.law != set_laws.LAWS[0]
+        return tuple(
+            sorted(
+                self.losses,
+                key=lambda each: (each[0] != self.law if learned else each[0] in set_laws.LAWS[1:], each[1]),
+            )
+        )
 
 
 def law_found(
@@ -350,9 +394,22 @@ def law_found(
     first = grown[set_laws.LAWS[0]]
     under = [first.losses(worth_of(first.parts, masks, law), mask, calibrate) for law in set_laws.LAWS]
     losses[set_laws.LAWS[0]] = min(under, key=lambda own: float(own.mean()))
+    rivals = [each.rivals for each in first.parts if each.rivals is not None]
+    if len(rivals) == len(first.parts):
+        recurring = torch.cat([each.recurring for each in rivals])
+        losses["set"] = first.losses(recurring, mask, calibrate)
+        stages = [torch.cat(own)[~mask.all(1)] for own in zip(*(each.inclusions for each in rivals), strict=False)]
+        losses["inputs"] = min(stages, key=lambda own: float(own.mean()))
     law = set_laws.clearly_best(losses)
     means = tuple((name, float(own.mean())) for name, own in losses.items())
-    return LawFound(law=law, losses=means, worth=worth_of(grown[law].parts, masks, law))
+    parts, uniform = grown[law].parts, set_laws.LAWS[0]
+    own = (torch.stack([each.laws[name] for each in parts]).mean(0) for name in (law, uniform))
+    return LawFound(
+        law=law,
+        losses=means,
+        worth=worth_of(parts, masks, law),
+        chances=None if law == uniform else (next(own), next(own)),
+    )
 
 
 def compared(

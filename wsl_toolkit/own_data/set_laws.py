@@ -10,8 +10,16 @@ Q_jk is the chance that class k is a candidate where j is true. Three laws, each
 
 Under the second and third a candidate's share is r_j ∝ p_j q(s|j), and no longer p_j alone. Shares and Q are learned in
 turn, which is expectation-maximisation (Dempster, Laird and Rubin, 1977) of the likelihood of whole sets. That one is
-normalised over sets, so that laws can be compared by it; Σ_{j∈s} p_j cannot tell them apart. Where wrong candidates
-depend on x beyond the class, none of these laws holds.
+normalised over sets, so that laws can be compared by it; Σ_{j∈s} p_j cannot tell them apart.
+
+Two rivals, under which r_j ∝ p_j after all, or nothing is known, and which a law must beat before it is believed:
+
+    set        q(s|j) = C(s) for every j in s, whatever C: the same sets come again and again, as in scenes of one cast.
+               Of these, the settings that depend on the set alone, the uniform law is the simplest.
+    inputs     p(s|x) = Π_k p(k∈s|x), each learned from x: candidates that the inputs show beyond the class.
+
+Without them the pair law would take scenes for classes: of whatever comes with certain sets, it makes the class that
+explains them best.
 """
 
 from __future__ import annotations
@@ -30,6 +38,8 @@ from wsl_toolkit.settings import Kind, Setting
 from wsl_toolkit.training.formulas import candidate_confidence
 
 LAWS = ("uniform", "class", "pair")
+"""Under which models are fitted."""
+RIVALS = ("set", "inputs")
 SURE = 1e-4
 """No class is taken to be so surely in or out of a set that a single example could refute it for good."""
 PRIOR = 20.0
@@ -76,6 +86,27 @@ def log_worth(chances: Tensor, uniform: Tensor, sets: Tensor) -> Tensor:
     return log_chance(chances, sets) - log_chance(uniform, sets)
 
 
+def log_worth_of_recurring(logits: Tensor, sets: Tensor, uniform: Tensor, asked: Tensor) -> Tensor:
+    """Return log C(s) of some sets [m, K] beside that of the uniform law, [m, 1], by a model's logits on its own sets.
+
+    C(s) is the share of s among the sets over the mean of Σ_{j∈s} p_j; the uniform law's counts as PRIOR sets.
+    """
+    mean = (torch.softmax(logits, 1) @ asked.to(logits.dtype).T).mean(0)
+    flat = log_chance(uniform, asked).masked_fill(~asked, -torch.inf).amax(1).exp() * mean  # the same for all of s
+    known, place = torch.unique(torch.cat([sets, asked]), dim=0, return_inverse=True)
+    often = torch.bincount(place[: len(sets)], minlength=len(known))[place[len(sets) :]].to(flat.dtype)
+    return ((often + PRIOR * flat) / ((len(sets) + PRIOR) * flat)).log().unsqueeze(1)
+
+
+def inclusion_losses(logits: Tensor, sets: Tensor, uniform: Tensor) -> Tensor:
+    """Return -log Π_k p(k∈s|x) of each set that is not empty, [n], beside log q(s) of the uniform law."""
+    p = torch.sigmoid(logits.double()).clamp(SURE, 1 - SURE)
+    told = torch.where(sets, p.log(), torch.log1p(-p)).sum(1)
+    empty = torch.log1p(-p).sum(1)
+    flat = log_chance(uniform, sets).masked_fill(~sets, -torch.inf).amax(1)
+    return torch.log(-torch.expm1(empty)) - told + flat
+
+
 def enlarged(chances: Tensor, classes: Tensor, num_classes: int) -> Tensor:
     """Return Q of some classes as one of all: a class that no set held never is a candidate."""
     whole = torch.zeros(num_classes, num_classes, dtype=chances.dtype)
@@ -84,16 +115,21 @@ def enlarged(chances: Tensor, classes: Tensor, num_classes: int) -> Tensor:
 
 
 def clearly_best(losses: Mapping[str, Tensor]) -> str:
-    """Return a law from the log loss of each held-out set under each, [n].
+    """Return one of LAWS from the log loss of each held-out set under each, and under the rivals, [n].
 
-    The simplest one stays, unless another makes sets likelier by more than the standard error of the difference.
+    The uniform one stays, unless another makes sets likelier than it and than each rival, by more than the standard
+    error of the difference; so does the law of classes against that of pairs.
     """
-    first, *others = [law for law in LAWS if law in losses]
+
+    def beats(one: str, other: str) -> bool:
+        gain = losses[other] - losses[one]
+        return float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain))
+
+    found, *others = [law for law in LAWS[1:] if law in losses] or [LAWS[0]]
     for law in others:
-        gain = losses[first] - losses[law]
-        if float(gain.mean()) > float(gain.std()) / math.sqrt(len(gain)):
-            first = law
-    return first
+        found = law if beats(law, found) else found
+    alternatives = [name for name in (LAWS[0], *RIVALS) if name in losses and name != found]
+    return found if all(beats(found, other) for other in alternatives) else LAWS[0]
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -276,6 +276,39 @@ def grow(
     )
 
 
+def grow_inclusions(
+    x: Tensor,
+    candidates: CandidateSets,
+    boosting: Boosting,
+    *,
+    watch: Tensor,
+    stop: StopRequest | None = None,
+    counts: Tensor | None = None,
+) -> list[Tensor]:
+    """Return logits of p(k ∈ s | x) [m, K] of inputs to watch after each stage: each class on its own, and no truth.
+
+    What explains sets better than any law of the class must be seen in the inputs, see `set_laws`.
+    """
+    labelled = candidates.labelled()
+    inputs, mask = x.flatten(1)[labelled].double(), candidates.mask(labelled).cpu()
+    classes = mask.any(0).nonzero().flatten()
+    weights = (torch.ones(len(mask)) if counts is None else counts[labelled.cpu()]).double().unsqueeze(1)
+    edges, codes = binned(inputs)
+    grower, sets = _Grower(boosting, codes.numpy()), mask[:, classes].double()
+    share = ((weights * sets).sum(0) + 1) / (weights.sum() + 2)
+    logits = share.logit().repeat(len(sets), 1)
+    baseline, grown = logits[0].clone(), []
+    for number in range(boosting.max_iter):
+        if number % STAGE == 0 and number and stop is not None and stop():
+            break
+        p = torch.sigmoid(logits)
+        grown.append(grower.trees(weights * (p - sets), weights * p * (1 - p), logits))
+    ensemble = exported(grown, classes, baseline, edges, mask.shape[1])
+    ends = [len(classes) * end for end in [*range(STAGE, len(grown), STAGE), len(grown)]]
+    unseen = ~mask.any(0)
+    return [each.masked_fill(unseen, -torch.inf) for each in ensemble.stages(watch.flatten(1), ends)]
+
+
 class _Grower:
     """Grows trees by the part of scikit-learn that grows one of them."""
 
