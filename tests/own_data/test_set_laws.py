@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.own_data.test_learning import Hears
+from tests.own_data.test_learning_in_parts import Hears
 from tests.own_data.test_trees import quadrants
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
