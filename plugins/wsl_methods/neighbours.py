@@ -28,6 +28,9 @@ from sklearn.neighbors import NearestNeighbors
 
 from wsl_methods.table_classifiers import SMALL, TableClassifier
 
+CELLS = 5_000_000
+"""Numbers of what is rebuilt at a time: for each row and class one of each column."""
+
 
 class _Neighbours(TableClassifier):
     """A classifier that looks for nearest neighbours among the rows that it has learned from."""
@@ -79,7 +82,7 @@ class IPAL(_Neighbours):
         if not 0 <= self.alpha < 1:
             raise ValueError(f"alpha must be at least 0 and below 1, not {self.alpha}")
         places = self.index_.kneighbors(return_distance=False)
-        weights = rebuilding_weights(self.x_, self.x_[places])
+        weights = rebuilding_weights(self.x_, self.x_, places)
         total = weights.sum(1, keepdims=True)
         weights = weights / np.where(total > SMALL, total, 1)
         n, k = places.shape
@@ -95,20 +98,26 @@ class IPAL(_Neighbours):
         self.labels_ = self.classes_[self.places_]
 
     def _scores(self, x: np.ndarray) -> np.ndarray:
+        rows = max(1, CELLS // (x.shape[1] * len(self.classes_)))
+        return np.concatenate(
+            [self._missing_less_than_most(x[start : start + rows]) for start in range(0, len(x), rows)]
+        )
+
+    def _missing_less_than_most(self, x: np.ndarray) -> np.ndarray:
+        """Return how much nearer to each row what its neighbours of a class rebuild is than those of the worst one."""
         places = self.index_.kneighbors(x, return_distance=False)
-        near = self.x_[places]
-        weights = rebuilding_weights(x, near)
+        weights = rebuilding_weights(x, self.x_, places)
         member = self.places_[places][:, :, None] == np.arange(len(self.classes_))
-        rebuilt = np.einsum("nk,nkc,nkd->ncd", weights, member, near)
+        rebuilt = np.einsum("nkc,nkd->ncd", weights[:, :, None] * member, self.x_[places], optimize=True)
         missing = ((x[:, None] - rebuilt) ** 2).sum(2)
         scores: np.ndarray = missing.max(1, keepdims=True) - missing
         return scores
 
 
-def rebuilding_weights(x: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return w ≥ 0, [n, k], that minimises ‖x - Σ w_i near_i‖² of each row x [d] and its neighbours near [k, d]."""
+def rebuilding_weights(x: np.ndarray, table: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return w ≥ 0, [n, k], that minimises ‖x - Σ w_i t_i‖² of each row x [d] and its neighbours' rows t [k, d]."""
     from scipy.optimize import nnls
 
     # Row by row: the exact solver takes one problem, and iterations over all rows at once need thousands of passes
     # where neighbours lie almost in a plane.
-    return np.stack([nnls(neighbours.T, row)[0] for row, neighbours in zip(x, near, strict=True)])
+    return np.stack([nnls(table[near].T, row)[0] for row, near in zip(x, places, strict=True)])

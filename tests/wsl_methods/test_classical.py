@@ -14,6 +14,7 @@ from scipy.optimize import nnls
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
+from wsl_methods import neighbours as neighbours_module
 from wsl_methods.clpl import ConvexPartialLabels
 from wsl_methods.neighbours import IPAL, PLKNN, rebuilding_weights
 from wsl_methods.output_codes import PLECOC
@@ -39,7 +40,7 @@ def neighbours(x: np.ndarray, pool: np.ndarray, k: int, skip: int | None = None)
 def test_weights_that_rebuild_an_example_are_those_of_non_negative_least_squares(seed: int, k: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     x, near = rng.normal(size=(4, width)), rng.normal(size=(4, k, width))
-    found = rebuilding_weights(x, near)
+    found = rebuilding_weights(x, near.reshape(-1, width), np.arange(4 * k).reshape(4, k))
     assert (found >= 0).all()
     for i in range(4):
         _, wanted = nnls(near[i].T, x[i])
@@ -86,6 +87,16 @@ def test_ipal() -> None:
             for c in range(3)
         ]
         assert missing[int(said)] == pytest.approx(min(missing))
+
+
+def test_ipal_predicts_in_parts_what_it_predicts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousand images all that is rebuilt would fill gigabytes."""
+    x, sets, _ = made(25)
+    new = made(11, seed=1)[0]
+    model = IPAL(n_neighbors=3).fit(x, sets)
+    at_once = model.predict_proba(new)
+    monkeypatch.setattr(neighbours_module, "CELLS", 4 * x.shape[1] * len(model.classes_))
+    np.testing.assert_allclose(model.predict_proba(new), at_once, rtol=1e-12)
 
 
 @pytest.mark.parametrize("model", [PLKNN(), IPAL(max_iter=20), PLECOC()], ids=lambda each: type(each).__name__)
