@@ -265,7 +265,7 @@ def text(found: dict[str, Any]) -> str:
         lines.append("| " + " | ".join([*facts, *(percent(mean(table, key)) for key in COLUMNS)]) + " |")
     lines += [
         "",
-        "| table | held out | law of the sets | chosen | calibration error before | after |",
+        "| table | held out | sets are explained best by | chosen | calibration error before | after |",
         "|---|---|---|---|---|---|",
     ]
     for name, table in found["tables"].items():

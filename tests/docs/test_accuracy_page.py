@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from benchmarks import tables
+from benchmarks import set_laws, tables
 
 FOUND = json.loads(tables.RESULTS.read_text(encoding="utf-8"))
 
@@ -18,6 +19,25 @@ def test_the_page_shows_what_was_measured() -> None:
     shown = tables.PAGE.read_text(encoding="utf-8").partition(tables.BEGIN)[2].partition(tables.END)[0].strip()
     assert shown == tables.text(FOUND), "run `python -m benchmarks.tables --write`"
     assert list(FOUND["tables"]) == list(tables.TABLES)
+
+
+def test_the_page_shows_what_laws_of_the_sets_brought() -> None:
+    found = json.loads(set_laws.RESULTS.read_text(encoding="utf-8"))["tables"]
+    shown = set_laws.PAGE.read_text(encoding="utf-8").partition(set_laws.BEGIN)[2].partition(set_laws.END)[0].strip()
+    assert shown == set_laws.text(found), "run `python -m benchmarks.set_laws --write`"
+    assert list(found) == list(set_laws.WAYS)
+
+
+def test_made_sets_hold_the_true_class_and_are_those_that_were_measured() -> None:
+    found = json.loads(set_laws.RESULTS.read_text(encoding="utf-8"))
+    for way in set_laws.WAYS:
+        data = set_laws.made(way, found["rows"])
+        size = found["tables"][way]["mean size"]
+        assert data.candidates.mean_size == pytest.approx(size, rel=0.02), (
+            "one way asks a forest, which versions grow otherwise"
+        )
+        assert bool(data.candidates.mask().gather(1, data.known_y.unsqueeze(1)).all())
+        assert not bool(data.candidates.mask().all(1).any())
 
 
 def test_made_and_bundled_tables_are_those_that_were_measured() -> None:

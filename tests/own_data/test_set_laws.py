@@ -17,7 +17,8 @@ from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import calibration, choices, cleaning, fitting, set_laws, trees
 from wsl_toolkit.own_data.averaging import average
-from wsl_toolkit.own_data.learning import Judged, Made
+from wsl_toolkit.own_data.judging import Judged
+from wsl_toolkit.own_data.learning import Made
 from wsl_toolkit.own_data.set_laws import LAWS
 from wsl_toolkit.plugins.loading import load_plugins
 

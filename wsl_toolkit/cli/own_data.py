@@ -181,7 +181,7 @@ def budget_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., 
         type=click.Choice(BUDGETS),
         default=default,
         show_default=True,
-        help="How much to try: for seconds, about a minute, or many minutes of fitting on some thousand rows.",
+        help="How much to try: for seconds, a minute or so, or many minutes of fitting on some thousand rows.",
     )
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from wsl_toolkit.errors import DataError
 from wsl_toolkit.own_data import calibration
 from wsl_toolkit.own_data.choices import Choice
-from wsl_toolkit.own_data.learning import Judged
+from wsl_toolkit.own_data.judging import Judged
 
 NAME = "average of models"
 """What it is called where a single network has a backbone's name; no component's name has a space."""

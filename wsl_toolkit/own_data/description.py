@@ -10,7 +10,7 @@ import attrs
 from wsl_toolkit.own_data.averaging import AverageChoice
 from wsl_toolkit.own_data.choices import Choice, NetworkChoice, TreesChoice
 from wsl_toolkit.own_data.fitted import Fitted
-from wsl_toolkit.own_data.learning import SELECTED_BY
+from wsl_toolkit.own_data.judging import SELECTED_BY
 from wsl_toolkit.own_data.set_laws import LAWS, LawLikelihood
 from wsl_toolkit.parameters import values_of
 

@@ -38,21 +38,15 @@ from wsl_toolkit.own_data.choices import (
 from wsl_toolkit.own_data.description import describe
 from wsl_toolkit.own_data.fitted import Fitted
 from wsl_toolkit.own_data.held_out import HeldOut, evaluate
+from wsl_toolkit.own_data.judging import Judged, LawFound, compared, judge, law_found, standing, worth_of
 from wsl_toolkit.own_data.learning import (
-    Judged,
-    LawFound,
     Learner,
     Listener,
     Quiet,
     by_kind,
-    compared,
-    judge,
     known_labels,
-    law_found,
     make_own_problem,
     own_candidates,
-    standing,
-    worth_of,
 )
 from wsl_toolkit.own_data.set_laws import LAWS
 from wsl_toolkit.plugins.registry import Registry
@@ -244,6 +238,25 @@ def fit(
     mixes = options.averages and len(folds) > 1 and len(todo.choices) > 1
     if mixes:  # models that are averaged see the same inputs
         learner = attrs.evolve(learner, inputs=learner.data.fit_inputs(index))
+    judged, law = _judged(learner, todo, parts, options)
+    kept = (
+        _averaged(judged, candidates, parts, options, law) if mixes else _winner(learner, judged, folds, options, index)
+    )
+    return attrs.evolve(
+        kept,
+        tried=tuple(each.to_dict() for each in judged),
+        left_out=todo.left_out,
+        laws=() if law is None else law.ranked,
+        chances=None if law is None else law.chances,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _judged(
+    learner: Learner, todo: Plan, parts: Sequence[tuple[Tensor, Tensor]], options: FitOptions
+) -> tuple[list[Judged], LawFound | None]:
+    """Fit and judge all choices, kind by kind: first those that tell a law of the sets, then the others under it."""
+    candidates = own_candidates(learner.data)
     held = [held_out for _, held_out in parts]
     judged: list[Judged] = []
     law: LawFound | None = None
@@ -262,19 +275,7 @@ def fit(
         judged += judge(made_of_kind, candidates, held, options.calibrate)
         best = min(judged, key=lambda each: each.loss)
         learner.listener.judged(standing(best, candidates, held, left=planned - len(judged)))
-    if law is not None:
-        judged = compared(judged, law, candidates, held, options.calibrate)
-    kept = (
-        _averaged(judged, candidates, parts, options, law) if mixes else _winner(learner, judged, folds, options, index)
-    )
-    return attrs.evolve(
-        kept,
-        tried=tuple(each.to_dict() for each in judged),
-        left_out=todo.left_out,
-        laws=() if law is None else law.ranked,
-        chances=None if law is None else law.chances,
-        seconds=time.monotonic() - began,
-    )
+    return judged if law is None else compared(judged, law, candidates, held, options.calibrate), law
 
 
 def _averaged(
