@@ -17,10 +17,11 @@ from torch import nn
 from tests.own_data.test_trees import quadrants
 from wsl_toolkit.data.dataset import Data
 from wsl_toolkit.errors import DataError
-from wsl_toolkit.own_data import averaging, calibration, export, fitting, model_file, trees
+from wsl_toolkit.own_data import averaging, calibration, export, fitting, model_file
 from wsl_toolkit.own_data.averaging import ROUNDS, Average, AverageChoice, selected
 from wsl_toolkit.own_data.description import title
 from wsl_toolkit.own_data.model_file import TEXT, Model
+from wsl_toolkit.own_data.tree_ensemble import TreeEnsemble
 from wsl_toolkit.plugins.loading import load_plugins
 
 REGISTRY = load_plugins().registry
@@ -182,7 +183,7 @@ def test_an_average_is_one_file_and_predicts_the_same(saved):
 @pytest.mark.parametrize("name", ["m.safetensors", "m.pt2", pytest.param("m.onnx", marks=pytest.mark.system)])
 def test_an_average_with_trees_is_exported_as_any_model_is(saved, tmp_path, name):
     _, found, loaded = saved
-    assert any(isinstance(member, trees.TreeEnsemble) for member in found.network.members)
+    assert any(isinstance(member, TreeEnsemble) for member in found.network.members)
     made = export.export(loaded, export.choose_format(None, tmp_path / name), tmp_path / name, REGISTRY)
     assert made.largest_difference < 1e-5
     assert made.facts["averaged"] == loaded.about["averaged"]

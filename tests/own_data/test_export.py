@@ -23,7 +23,8 @@ from wsl_toolkit.data.dataset import Scaler
 from wsl_toolkit.errors import ConfigError, WslError
 from wsl_toolkit.own_data import export
 from wsl_toolkit.own_data.model_file import Model
-from wsl_toolkit.own_data.trees import Boosting, UnrolledTrees, grow
+from wsl_toolkit.own_data.tree_ensemble import UnrolledTrees
+from wsl_toolkit.own_data.trees import Boosting, grow
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.runs import loading
 from wsl_toolkit.runs.folder import find_folder

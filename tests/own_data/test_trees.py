@@ -12,6 +12,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from wsl_toolkit.labels.candidate_sets import CandidateSets
 from wsl_toolkit.own_data import trees
 from wsl_toolkit.own_data.calibration import set_log_loss
+from wsl_toolkit.own_data.tree_ensemble import TreeEnsemble
 from wsl_toolkit.training.formulas import candidate_confidence
 
 
@@ -65,7 +66,7 @@ def test_two_classes_are_two_trees_a_step_and_the_stages_are_the_first_of_all_tr
     for ensemble, watched in zip(grown.ensembles, grown.watched, strict=True):
         assert torch.equal(ensemble(x), watched)
         arrays = {name: value.contiguous() for name, value in ensemble.state_dict().items()}
-        assert torch.equal(trees.TreeEnsemble.load(arrays, 3, 2)(x), watched)
+        assert torch.equal(TreeEnsemble.load(arrays, 3, 2)(x), watched)
 
 
 @pytest.mark.parametrize("settings", [{"max_features": 0.5}, {"subsample": 0.5}, {"min_samples_leaf": 60}], ids=str)
@@ -127,14 +128,14 @@ def test_one_class_that_is_all_there_is_needs_no_tree():
 def test_arrays_that_are_no_forest_are_refused(name, value, why):
     x, _, sets = quadrants(120)
     arrays = dict(trees.grow(x, sets, trees.Boosting(max_iter=5)).ensembles[-1].state_dict())
-    assert torch.equal(trees.TreeEnsemble.load(arrays, 3, 4)(x), trees.TreeEnsemble(arrays)(x))
+    assert torch.equal(TreeEnsemble.load(arrays, 3, 4)(x), TreeEnsemble(arrays)(x))
     arrays[name] = arrays[name].clone()
     arrays[name][-1] = value
     with pytest.raises(ValueError, match=why):
-        trees.TreeEnsemble.load(arrays, 3, 4)
+        TreeEnsemble.load(arrays, 3, 4)
     del arrays[name]
     with pytest.raises(ValueError, match="trees have the arrays"):
-        trees.TreeEnsemble.load(arrays, 3, 4)
+        TreeEnsemble.load(arrays, 3, 4)
 
 
 def test_weights_of_examples_move_what_trees_believe_and_equal_ones_change_nothing():

@@ -27,7 +27,7 @@ from wsl_toolkit.data.table_schema import TableTransform
 from wsl_toolkit.errors import ConfigError, WslError, one_line
 from wsl_toolkit.own_data.averaging import Average
 from wsl_toolkit.own_data.model_file import Model
-from wsl_toolkit.own_data.trees import TreeEnsemble, UnrolledTrees
+from wsl_toolkit.own_data.tree_ensemble import TreeEnsemble, UnrolledTrees
 from wsl_toolkit.plugins.registry import Registry
 from wsl_toolkit.system.files import replacing, write_atomically
 from wsl_toolkit.version import __version__

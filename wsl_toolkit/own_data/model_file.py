@@ -26,6 +26,7 @@ from wsl_toolkit.errors import ConfigError, DataError, WslError, one_line
 from wsl_toolkit.networks import plain
 from wsl_toolkit.own_data import averaging, trees
 from wsl_toolkit.own_data.fitted import Fitted
+from wsl_toolkit.own_data.tree_ensemble import TreeEnsemble
 from wsl_toolkit.plugins.code_identity import code_of, named_in, require
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.plugins.registry import Registry
@@ -233,7 +234,7 @@ def _filled(path: Path, network: nn.Module, weights: dict[str, Tensor]) -> nn.Mo
 def _trees(path: Path, arrays: dict[str, Tensor], network_input: tuple[int, ...], num_classes: int) -> nn.Module:
     """Return the trees of a model."""
     try:
-        return trees.TreeEnsemble.load(arrays, math.prod(network_input), num_classes)
+        return TreeEnsemble.load(arrays, math.prod(network_input), num_classes)
     except ValueError as error:
         raise DataError(f"{path} is not a complete model: {error}") from None
 
