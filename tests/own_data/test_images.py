@@ -64,6 +64,15 @@ def test_the_default_beats_the_linear_model_and_is_saved_as_the_network_alone(tm
     torch.testing.assert_close(loaded.probabilities(data.x), fitted.logits(data.x).softmax(1), rtol=0, atol=1e-5)
 
 
+def test_images_learn_along_a_cosine_and_a_refit_learns_as_what_was_chosen():
+    options = fitting.options_for(REGISTRY, estimator=("cc", {}), budget="quick", seed=1)
+    found = planned((1, 16, 16), "quick").choices[-1]
+    sized = fitting._for_size(found, options, 700)
+    assert (sized.training.augmentation, sized.training.scheduler) == ("weak", "cosine")
+    linear = fitting._for_size(planned((1, 16, 16), "quick").choices[0], options, 700)
+    assert (linear.training.augmentation, linear.training.scheduler) == ("none", "none")
+
+
 @pytest.mark.long
 def test_six_hundred_shapes_of_which_the_default_gets_nearly_all_and_a_linear_model_half():
     data = made(600, 32)

@@ -54,6 +54,8 @@ TRIED_LAWS = {"quick": LAWS[:1], "normal": LAWS, "thorough": LAWS}
 """Laws of the sets under which the first trees are grown; the others then take the law that these choose."""
 IMAGE_RATES = {"quick": (0.1,), "normal": (0.1, 0.01), "thorough": (0.1, 0.03, 0.01)}
 IMAGE_DECAYS = {"quick": (1e-3,), "normal": (1e-3,), "thorough": (1e-4, 1e-3, 1e-2)}
+IMAGE_TRAINING: dict[str, Any] = {"augmentation": "weak", "scheduler": "cosine"}
+"""At a constant rate the last epoch of so few steps is a matter of luck; along a cosine it is not."""
 STACKED = {LINEAR: 6, MLP: 3}
 """Small models of these kinds are trained as one stack, which takes each of them about so much less time."""
 IMAGE_PRODUCTS = 600
@@ -185,7 +187,7 @@ def _wanted(size: Size, budget: str, registry: Registry, trainings: Sequence[Tra
     if convolutional is not None:
         rates, decays = IMAGE_RATES[budget], IMAGE_DECAYS[budget]
         return found + [
-            NetworkChoice(backbone=convolutional, training=attrs.evolve(training, augmentation="weak"))
+            NetworkChoice(backbone=convolutional, training=attrs.evolve(training, **IMAGE_TRAINING))
             for training in trainings
             if training.lr in rates and training.weight_decay in decays
         ]

@@ -342,7 +342,8 @@ def _for_size(choice: Choice, options: FitOptions, examples: int) -> Choice:
         return choice
     own = choice.training
     chosen = attrs.evolve(options, lr=own.lr, weight_decay=own.weight_decay)
-    return attrs.evolve(choice, training=chosen.trainings(examples)[0])
+    sized = chosen.trainings(examples)[0]
+    return attrs.evolve(choice, training=attrs.evolve(sized, augmentation=own.augmentation, scheduler=own.scheduler))
 
 
 def _unwatched(choice: Choice) -> Choice:
