@@ -25,6 +25,12 @@ from wsl_toolkit.plugins.loading import load_plugins
 REGISTRY = load_plugins().registry
 
 
+@pytest.fixture
+def two_folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laws are told apart by two folds as by five, in less time."""
+    monkeypatch.setattr(fitting, "FOLDS", 2)
+
+
 def every_set(classes: int) -> Tensor:
     """All sets but the empty one, [2^K - 1, K]."""
     return torch.tensor([s for s in itertools.product([False, True], repeat=classes) if any(s)])
@@ -157,6 +163,7 @@ def test_trees_under_the_right_law_tell_confused_classes_apart():
     assert right["pair"] > right["uniform"] + 0.03
 
 
+@pytest.mark.usefixtures("two_folds")
 @pytest.mark.parametrize("asymmetry", [True, False])
 def test_held_out_sets_choose_the_law_and_later_trees_follow(asymmetry, monkeypatch):
     small = tuple(attrs.evolve(each, max_iter=40) for each in choices.FORESTS["normal"])
@@ -201,6 +208,7 @@ def scenes(n: int, shown: bool) -> tuple[Data, Tensor]:
     return data, y
 
 
+@pytest.mark.usefixtures("two_folds")
 @pytest.mark.parametrize("shown", [False, True])
 def test_scenes_are_not_taken_for_classes(shown, monkeypatch):
     """Under the pair law a scene becomes a class, and its sets so likely that no other law of the class is likelier."""
