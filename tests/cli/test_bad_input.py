@@ -12,6 +12,9 @@ from wsl_toolkit.cli import main
 MISTAKES = {
     "a misspelt command": (["rnu"], "Did you mean 'run'"),
     "a misspelt option": (["run", "--epoch", "3"], "--epochs"),
+    "an estimator without its option": (["run", "ppl"], "Did you mean '--estimator ppl'?"),
+    "a generator without its option": (["verify", "mcl-skewed"], "Did you mean '--generator mcl-skewed'?"),
+    "an argument that is nobody's name": (["verify", "ppll"], "unexpected extra argument (ppll)"),
     "no epochs": (["run", "--epochs", "0"], "must be >= 1"),
     "a word for a number": (["run", "--lr", "fast"], "must be a number, not 'fast'"),
     "an infinite learning rate": (["run", "--lr", "inf"], "finite"),

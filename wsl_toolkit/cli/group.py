@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from wsl_toolkit.cli.common import add_common_options, is_verbose
 from wsl_toolkit.cli.console import printable
 from wsl_toolkit.cli.streams import guarded
+from wsl_toolkit.cli.usage_hints import with_hint
 from wsl_toolkit.errors import InterruptedRunError, WslError, did_you_mean, one_line
 from wsl_toolkit.system.signals import ctrl_c_was_pressed, remembering_ctrl_c
 
@@ -95,6 +96,8 @@ class LazyGroup(click.Group):
         start = time.perf_counter()
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            raise with_hint(error) from None
         except (click.ClickException, click.exceptions.Exit, BrokenPipeError):
             raise
         except (KeyboardInterrupt, click.Abort):
