@@ -108,8 +108,9 @@ STAND_INS = {
 cp "$1" "$SEEN"
 echo >> "$SEEN.count"
 id=$(wc -l < "$SEEN.count")
+cp "$1" "$SEEN.$id"  # as SLURM keeps a copy: submitit renames its own once it knows the job's number
 (SLURM_JOB_ID=$id SLURM_JOBID=$id SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here SLURM_NTASKS=1 SLURM_PROCID=0 \\
- SLURM_LOCALID=0 SLURM_NODEID=0 bash "$1" > /dev/null 2>&1 &)
+ SLURM_LOCALID=0 SLURM_NODEID=0 bash "$SEEN.$id" > /dev/null 2>&1 &)
 echo "Submitted batch job $id"
 """,
     "sacct": 'echo "JobID|State|NodeList"; for id in $(seq 1 9); do echo "$id|RUNNING|here"; done\n',
