@@ -143,9 +143,8 @@ def average(
     """
     chances = [torch.softmax(each.logits.double() / each.temperature, 1) for each in judged]
     evidence = candidates.double()
-    if (
-        worth is not None
-    ):  # beside that of the likeliest candidate: sets stay as far from 0 as they are, choices the same
+    if worth is not None:
+        # Beside that of the likeliest candidate, which changes no choice and keeps chances of sets away from 0.
         inside = worth.masked_fill(~candidates, -torch.inf)
         evidence = torch.exp(inside - inside.amax(1, keepdim=True))
     weights = selected(torch.stack([(chance * evidence).sum(1) for chance in chances]))
