@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.docs_script import docs_script
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 
 
 def test_the_table_of_imports_is_current() -> None:
-    spec = importlib.util.spec_from_file_location("generate_architecture", ROOT / "docs" / "generate_architecture.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = docs_script("generate_architecture")
     assert PAGE.read_text(encoding="utf-8") == module.page(module.imports()), "run python docs/generate_architecture.py"
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import re
 import statistics
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from benchmarks.methods import RESULTS, methods
+from tests.docs_script import docs_script
 from wsl_toolkit.cli.study_progress import SilentStudy
 from wsl_toolkit.plugins.loading import load_plugins
 from wsl_toolkit.studies.driver import check_study, run_study
@@ -34,15 +33,6 @@ STUDY: dict[str, Any] = {
         {"estimator": "average", "label": "average"},
     ],
 }
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
 
 
 def part(text: str, name: str) -> str:
@@ -65,7 +55,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_page_has_the_classical_classifiers_numbers() -> None:
-    generator = module("generate_classical")
+    generator = docs_script("generate_classical")
     page = generator.PAGE.read_text(encoding="utf-8")
     assert generator.page() == page, "run: python docs/generate_classical.py"
     assert len(read(generator.TRIALS)) == 3 * (3 * 10 + 2 * 3), (
@@ -75,7 +65,7 @@ def test_the_page_has_the_classical_classifiers_numbers() -> None:
 
 
 def test_the_page_has_the_cost_of_every_method_that_can_train() -> None:
-    generator = module("generate_leaderboard")
+    generator = docs_script("generate_leaderboard")
     page = generator.PAGE.read_text(encoding="utf-8")
     assert part(page, "cost") == generator.cost_table(), "run: python docs/generate_leaderboard.py costs"
     measured = {
@@ -86,7 +76,7 @@ def test_the_page_has_the_cost_of_every_method_that_can_train() -> None:
 
 
 def test_the_page_has_the_later_methods_numbers() -> None:
-    generator = module("generate_later")
+    generator = docs_script("generate_later")
     assert generator.page() == generator.PAGE.read_text(encoding="utf-8"), "run: python docs/generate_later.py"
     assert generator.methods()
     assert not {row["method"] for row in read(generator.BESIDE / "later-trials.csv")} - set(generator.methods())
@@ -97,12 +87,12 @@ def test_cells_that_were_run_again_take_the_place_of_those_before() -> None:
         return [{"dataset": "lost", "generator": "", "method": method, "test/accuracy": str(a)} for a in accuracies]
 
     before = [*cell("CEL", 0.1, 0.2), *cell("SoLar", 0.3), *cell("gone", 0.4)]
-    found = module("generate_later").together(before, cell("CEL", 0.5), ["SoLar", "CEL"])
+    found = docs_script("generate_later").together(before, cell("CEL", 0.5), ["SoLar", "CEL"])
     assert found == [*cell("SoLar", 0.3), *cell("CEL", 0.5)]
 
 
 def test_the_page_has_the_long_tails_numbers() -> None:
-    generator = module("generate_long_tails")
+    generator = docs_script("generate_long_tails")
     page = generator.PAGE.read_text(encoding="utf-8")
     assert generator.page() == page, "run: python docs/generate_long_tails.py"
     for name in generator.STUDIES:
@@ -112,7 +102,7 @@ def test_the_page_has_the_long_tails_numbers() -> None:
 
 
 def test_the_generator_writes_what_two_studies_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = module("generate_leaderboard")
+    generator = docs_script("generate_leaderboard")
     rules = {"leaderboard": "covering-rate", "leaderboard-aa": "approximated-accuracy"}
     for name, rule in rules.items():
         run(rule, name, tmp_path)

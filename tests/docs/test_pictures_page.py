@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from typing import Any
 
 from doc_pages import ROOT
+
+from tests.docs_script import docs_script
 
 PAGE = (ROOT / "docs" / "pictures.md").read_text(encoding="utf-8")
 
 
-def script(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_drawn_picture_stands_below_the_command_that_draws_it() -> None:
     drawn, _, photographed = PAGE.partition("## In the browser")
-    known = [name for _, names in script("generate_pictures").shown() for name in names]
+    known = [name for _, names in docs_script("generate_pictures").shown() for name in names]
     assert known == re.findall(r"\(images/([\w.-]+)\)", drawn)
     assert re.findall(r"\(images/([\w.-]+)\)", photographed)
 

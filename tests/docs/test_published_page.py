@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.docs_script import docs_script
 from wsl_toolkit.studies.report.against import read_published
 
 ROOT = Path(__file__).parents[2]
@@ -21,12 +21,7 @@ def plain(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_published", ROOT / "docs" / "generate_published.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("generate_published")
 
 
 def test_the_page_has_the_numbers_of_its_files(generator: ModuleType) -> None:

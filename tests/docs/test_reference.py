@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.docs_script import docs_script
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -16,12 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.fixture(scope="module")
 def module() -> Any:
     """The script that writes the reference."""
-    spec = importlib.util.spec_from_file_location("generate_reference", DOCS / "generate_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    return docs_script("generate_reference")
 
 
 def test_the_reference_is_current(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:

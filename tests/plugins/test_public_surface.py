@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from tests.docs_script import docs_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_plugin_pages", ROOT / "docs" / "generate_plugin_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("generate_plugin_pages")
 
 
 def test_the_generated_pages_are_current(generator: ModuleType) -> None:
