@@ -130,11 +130,12 @@ def trials_of(study: str, ending: str) -> Trials:
 
 
 def settings_of(trials: Trials) -> list[Setting]:
-    """Return the settings of which there is anything, as the study has them."""
-    return list(dict.fromkeys(setting for setting, _ in trials))
+    """Return the settings on which all methods were run; what there is of others, the CSV files alone have."""
+    known = dict.fromkeys(setting for setting, _ in trials)
+    return [setting for setting in known if len(measured(trials, setting)) == len(METHODS)]
 
 
-def measured(trials: Trials, setting: Setting, metric: str) -> dict[str, Estimate]:
+def measured(trials: Trials, setting: Setting, metric: str = "test/accuracy") -> dict[str, Estimate]:
     """Return the mean and standard error of each method that was run."""
     return {
         method: estimate([float(row[metric]) for row in rows])
@@ -145,7 +146,7 @@ def measured(trials: Trials, setting: Setting, metric: str) -> dict[str, Estimat
 
 def behind(trials: Trials, setting: Setting) -> float | None:
     """Return by how many points PPL is behind the best method; None where another one is yet to be run."""
-    found = measured(trials, setting, "test/accuracy")
+    found = measured(trials, setting)
     return None if len(found) < len(METHODS) else 100 * (max(each.mean for each in found.values()) - found["PPL"].mean)
 
 
@@ -157,7 +158,7 @@ def accuracy_table(found: ByRule) -> str:
     ]
     for setting in settings_of(found[""]):
         for ending, rule in RULES.items():
-            own = measured(found[ending], setting, "test/accuracy")
+            own = measured(found[ending], setting)
             best = max((each.mean for each in own.values()), default=0.0)
             cells = [
                 _bold(own[method].show(2, 100), own[method].mean == best) if method in own else "–"
