@@ -181,7 +181,7 @@ def risk_table(trials: Trials) -> str:
         least = min((each.stderr for each in own.values() if each.stderr is not None), default=None)
         cells = []
         for method in METHODS:
-            cells.append(_bold(own[method].show(4), own[method].stderr == least) if method in own else "–")
+            cells.append(_bold(own[method].show(4), own[method].stderr == least))
             paper = theirs[(setting[0], "linear", setting[1], method)]
             cells.append(_bold(str(paper), paper.bold))
         lines.append(f"| {_names(setting)} | {' | '.join(cells)} |")

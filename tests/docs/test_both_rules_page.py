@@ -85,3 +85,18 @@ def test_gaps_follow_from_the_means(generator: ModuleType, study: str) -> None:
             for method in generator.METHODS
         ]
         assert generator.behind(trials, setting) == pytest.approx(100 * (max(means) - means[1]))
+
+
+def test_cells_that_were_run_again_take_the_place_of_those_before(generator: ModuleType, tmp_path: Path) -> None:
+    def rows(*cells: tuple[str, float, str, int]) -> str:
+        return "dataset,generator,method,seed\n" + "".join(
+            f"{d},mcl-skewed(alpha={a}),{m},{s}\n" for d, a, m, s in cells
+        )
+
+    before = tmp_path / "before.csv"
+    before.write_text(rows(("fashion-mnist", 0.9, "MCL", 0), ("mnist", 0.7, "CC", 0), ("mnist", 0.7, "CC", 1)))
+    found = generator.together(before, rows(("mnist", 0.7, "CC", 5), ("mnist", 0.7, "PPL", 0), ("mnist", 0.9, "LW", 0)))
+    assert found == rows(
+        ("mnist", 0.9, "LW", 0), ("mnist", 0.7, "PPL", 0), ("mnist", 0.7, "CC", 5), ("fashion-mnist", 0.9, "MCL", 0)
+    )
+    assert generator.together(tmp_path / "none.csv", found) == found
